@@ -1,0 +1,1 @@
+//! Who speaks in Playhouse: the actor shells.

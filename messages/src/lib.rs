@@ -1,0 +1,1 @@
+//! What Playhouse's actors say: vocabulary, events, folds and the pure machines.

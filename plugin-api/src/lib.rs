@@ -1,0 +1,1 @@
+//! What a Playhouse plugin may use: handles, hook points, registries, scopes and the seams.

@@ -1,0 +1,1 @@
+//! Model adapters for Playhouse: scripted and OpenAI-compatible chat completions.

@@ -1,0 +1,1 @@
+//! Session stores for Playhouse: the journal with a sled index, and memory.

@@ -1,0 +1,2 @@
+//! The `playhouse` command.
+fn main() {}

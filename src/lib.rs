@@ -1,0 +1,1 @@
+//! Playhouse runs LLM agents as supervised actors over durable, event-sourced sessions.

@@ -1,0 +1,1 @@
+//! Who watches in Playhouse: the tree, restarts, creation, plugin hosting and the harness.
