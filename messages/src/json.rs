@@ -1,0 +1,92 @@
+//! What counts as a lossless JSON value, in every store alike.
+
+use serde_json::Value;
+
+/// Nesting beyond this many levels is refused on append (design decision 6).
+pub const DEPTH_MAX: usize = 128;
+
+/// Integers beyond ±(2^53 − 1) do not survive a reader that keeps numbers as doubles.
+pub const INTEGER_MAX: u64 = (1 << 53) - 1;
+
+/// Why a value cannot be stored.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("value at `{path}` is not lossless JSON: {reason}")]
+pub struct NotLossless {
+    /// Where the offending value sits, as `a.b[2]`; empty for the root.
+    pub path: String,
+    /// What is wrong with it.
+    pub reason: &'static str,
+}
+
+/// Refuses values that would not read back as they were written: integers beyond 2^53 − 1,
+/// negative zero, and nesting deeper than [`DEPTH_MAX`].
+///
+/// NaN and infinities cannot occur in a [`Value`].
+pub fn check_lossless(value: &Value) -> Result<(), NotLossless> {
+    // An explicit stack, so that hostile nesting cannot overflow ours.
+    let mut stack = vec![(value, String::new(), 1usize)];
+    while let Some((value, path, depth)) = stack.pop() {
+        if depth > DEPTH_MAX {
+            return Err(NotLossless { path, reason: "nested deeper than 128 levels" });
+        }
+        match value {
+            Value::Number(number) => {
+                let out_of_range = match (number.as_u64(), number.as_i64()) {
+                    (Some(n), _) => n > INTEGER_MAX,
+                    (None, Some(n)) => n.unsigned_abs() > INTEGER_MAX,
+                    (None, None) => false,
+                };
+                if out_of_range {
+                    return Err(NotLossless { path, reason: "an integer beyond 2^53 - 1" });
+                }
+                if number.as_f64().is_some_and(|n| n == 0.0 && n.is_sign_negative()) {
+                    return Err(NotLossless { path, reason: "negative zero" });
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    stack.push((item, format!("{path}[{index}]"), depth + 1));
+                }
+            }
+            Value::Object(fields) => {
+                for (key, item) in fields {
+                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    stack.push((item, path, depth + 1));
+                }
+            }
+            Value::Null | Value::Bool(_) | Value::String(_) => {}
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn plain_values_pass() {
+        let value = json!({"a": [1, -2.5, "x", null, true], "b": INTEGER_MAX});
+        assert_eq!(check_lossless(&value), Ok(()));
+    }
+
+    #[test]
+    fn the_offending_place_is_named() {
+        let fault = check_lossless(&json!({"a": [0, {"b": INTEGER_MAX + 1}]})).unwrap_err();
+        assert_eq!(fault.path, "a[1].b");
+        let fault = check_lossless(&json!([-0.0])).unwrap_err();
+        assert_eq!(fault.path, "[0]");
+    }
+
+    #[test]
+    fn nesting_has_a_limit() {
+        let mut value = json!(1);
+        for _ in 0..DEPTH_MAX {
+            value = json!([value]);
+        }
+        assert!(check_lossless(&value).is_err());
+        assert_eq!(check_lossless(&value[0]), Ok(()));
+    }
+}
