@@ -1,1 +1,6 @@
-//! What a Playhouse plugin may use: handles, hook points, registries, scopes and the seams.
+//! What a Playhouse plugin may use: handles, hook points, registries, scopes, and the seams to
+//! models, tools, stores, clocks and ids.
+
+pub mod cancel;
+pub mod llm;
+pub mod store;
