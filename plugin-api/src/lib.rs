@@ -2,5 +2,7 @@
 //! models, tools, stores, clocks and ids.
 
 pub mod cancel;
+pub mod hook;
 pub mod llm;
+pub mod scope;
 pub mod store;
