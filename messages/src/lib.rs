@@ -4,12 +4,14 @@
 //! into state, the pure machines that decide.
 //! It does no I/O, starts no task and reads no clock: every decision is a function of its input.
 
+pub mod assembler;
 pub mod chunk;
 pub mod config;
 pub mod content;
 pub mod event;
 pub mod header;
 pub mod id;
+pub mod inbox;
 pub mod json;
 pub mod log;
 pub mod message;
