@@ -5,14 +5,20 @@
 //! It does no I/O, starts no task and reads no clock: every decision is a function of its input.
 
 pub mod assembler;
+pub mod candidate;
 pub mod chunk;
+mod chunked;
 pub mod config;
 pub mod content;
 pub mod event;
 pub mod header;
+pub mod history;
 pub mod id;
 pub mod inbox;
 pub mod json;
 pub mod log;
 pub mod message;
 pub mod packed;
+pub mod surface;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
