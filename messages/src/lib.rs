@@ -5,6 +5,7 @@
 //! It does no I/O, starts no task and reads no clock: every decision is a function of its input.
 
 pub mod assembler;
+pub mod boundary;
 pub mod candidate;
 pub mod chunk;
 mod chunked;
@@ -19,6 +20,9 @@ pub mod json;
 pub mod log;
 pub mod message;
 pub mod packed;
+pub mod request_folds;
+pub mod selection;
 pub mod surface;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
+pub mod tool_history;
