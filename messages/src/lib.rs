@@ -20,9 +20,11 @@ pub mod json;
 pub mod log;
 pub mod message;
 pub mod packed;
+pub mod repair;
 pub mod request_folds;
 pub mod selection;
 pub mod surface;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 pub mod tool_history;
+pub mod validate;
