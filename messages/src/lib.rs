@@ -27,6 +27,8 @@ pub mod repair;
 pub mod request_folds;
 pub mod runtime_context;
 pub mod selection;
+pub mod session_state;
+mod shared_set;
 pub mod surface;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

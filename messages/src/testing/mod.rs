@@ -1,5 +1,7 @@
 //! Builders of logs for tests, here and in the crates above.
 
+mod legal;
+
 use std::sync::Arc;
 
 use serde_json::json;
@@ -16,6 +18,8 @@ use crate::{
     message::{Message, Role, Source},
     surface::Surface,
 };
+
+pub use legal::Grower;
 
 /// A user message of one text block, as an append.
 pub fn user(id: &str, text: &str) -> NewEvent {
