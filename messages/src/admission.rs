@@ -90,8 +90,13 @@ mod tests {
                 (vec![], "", false, false, vec![P::Append]),
                 (vec![], "p", true, true, vec![P::Append]),
                 // 2: clear, later nodes first; dormant ones untouched; repeated clears add nothing.
-                (vec![t("a"), t("b"), Empty, t("c")], "", true, false,
-                    vec![P::Empty(10), P::Empty(30), P::Empty(0)]),
+                (
+                    vec![t("a"), t("b"), Empty, t("c")],
+                    "",
+                    true,
+                    false,
+                    vec![P::Empty(10), P::Empty(30), P::Empty(0)],
+                ),
                 (vec![Empty, Empty], "", false, true, vec![]),
                 (vec![Opaque], "", true, true, vec![P::Empty(0)]),
                 // 3: an incapable route has one prompt, at the head.

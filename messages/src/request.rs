@@ -21,7 +21,7 @@ pub struct FrozenRequest {
     /// The derived conversation.
     pub messages: History,
     /// How the tool set came to be, for the route's declarations.
-    pub tool_history: ToolHistorySnapshot,
+    pub tool_history: Option<ToolHistorySnapshot>,
 }
 
 /// The configuration that hooks start from (core specification 4.6, newest generation).

@@ -180,8 +180,7 @@ mod tests {
     use crate::chunk::{StreamChunk, Usage};
 
     fn stream(chunks: Vec<StreamChunk>) -> AttemptStream {
-        let mut stream =
-            AttemptStream::new(StepAt { turn: 1, step: 1 }, "p".into(), "m".into());
+        let mut stream = AttemptStream::new(StepAt { turn: 1, step: 1 }, "p".into(), "m".into());
         for (time, chunk) in chunks.into_iter().enumerate() {
             stream.push(TimedChunk { time: time as i64, chunk });
         }
@@ -230,7 +229,12 @@ mod tests {
                 (vec![text("hi"), finish(error("SERVER"))], StreamEnd::Ended, false, "failed"),
                 (vec![text("hi")], StreamEnd::Thrown(Failure::unknown("x")), false, "thrown"),
                 (vec![text("hi")], StreamEnd::Ended, true, "interrupted"),
-                (vec![text("hi"), finish(FinishReason::Stop)], StreamEnd::Ended, true, "interrupted"),
+                (
+                    vec![text("hi"), finish(FinishReason::Stop)],
+                    StreamEnd::Ended,
+                    true,
+                    "interrupted",
+                ),
                 (vec![text("  ")], StreamEnd::Ended, true, "cancelled"),
                 (vec![call("{")], StreamEnd::Ended, true, "cancelled"),
                 (vec![], StreamEnd::Thrown(Failure::unknown("x")), true, "cancelled"),

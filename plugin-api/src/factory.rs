@@ -12,7 +12,10 @@ use crate::{agent::Agent, world::World};
 pub trait AgentFactory: Send + Sync + 'static {
     /// Starts the driver, linked to `start.supervisor`, without waiting for long work. Called again
     /// with [`Life::Successor`] after each death.
-    fn start(&self, start: AgentStart) -> BoxFuture<'static, Result<ActorRef<AgentMessage>, Failure>>;
+    fn start(
+        &self,
+        start: AgentStart,
+    ) -> BoxFuture<'static, Result<ActorRef<AgentMessage>, Failure>>;
 }
 
 /// What a driver starts with.

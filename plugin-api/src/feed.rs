@@ -60,12 +60,8 @@ impl LiveFeed {
 
     /// Shows the start of an attempt. One that was open before is abandoned.
     pub fn start(&self, id: String, at: StepAt) -> Arc<Attempt> {
-        let attempt = Arc::new(Attempt {
-            id,
-            at,
-            state: Mutex::default(),
-            grown: watch::Sender::new(0),
-        });
+        let attempt =
+            Arc::new(Attempt { id, at, state: Mutex::default(), grown: watch::Sender::new(0) });
         if let Some(before) = self.current.send_replace(Some(attempt.clone())) {
             before.end(FrameOutcome::Abandoned);
         }

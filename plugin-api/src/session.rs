@@ -240,7 +240,10 @@ impl Session {
     /// Appends events, all or none, with nothing in between. Resolves once **accepted**; use
     /// [`Session::flush`] for more. Survives restarts of the session's actor without appending
     /// twice. Dropping the future does not take the events back.
-    pub async fn append_all(&self, events: Vec<NewEvent>) -> Result<Vec<SharedEvent>, SessionError> {
+    pub async fn append_all(
+        &self,
+        events: Vec<NewEvent>,
+    ) -> Result<Vec<SharedEvent>, SessionError> {
         let number = CommandNo { origin: 0, number: next_append() };
         let appended = self
             .0

@@ -10,10 +10,7 @@ use std::{
 };
 
 use playhouse_messages::{
-    protocol::ProviderMessage,
-    session::Mint,
-    id::MessageId,
-    session_state::KnownKinds,
+    id::MessageId, protocol::ProviderMessage, session::Mint, session_state::KnownKinds,
 };
 
 use crate::{

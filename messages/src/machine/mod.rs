@@ -63,10 +63,14 @@ pub struct Machine {
 #[derive(Debug)]
 enum Phase {
     /// The log is being balanced after a restart; wakes are latched.
-    Repairing { wake: bool },
+    Repairing {
+        wake: bool,
+    },
     Idle,
     /// Somebody has the agent for themselves; wakes are latched.
-    Maintenance { wake: bool },
+    Maintenance {
+        wake: bool,
+    },
     Running(Run),
 }
 

@@ -257,13 +257,11 @@ impl Machine {
         let stage = std::mem::replace(&mut run.stage, Stage::Opening);
         let cancelled = moment.cancelled.is_some();
         match (stage, reply) {
-            (Stage::Starting(step), Reply::StepStarted(standing)) => {
-                match &step.prompt {
-                    _ if cancelled => self.end_step(Outcome::Cancelled, out),
-                    Err(failure) => self.end_step(Outcome::Failed(failure.clone()), out),
-                    Ok(_) => self.prepare(step, standing.header.as_deref(), out),
-                }
-            }
+            (Stage::Starting(step), Reply::StepStarted(standing)) => match &step.prompt {
+                _ if cancelled => self.end_step(Outcome::Cancelled, out),
+                Err(failure) => self.end_step(Outcome::Failed(failure.clone()), out),
+                Ok(_) => self.prepare(step, standing.header.as_deref(), out),
+            },
             (Stage::Admitting { step, prepared }, Reply::Admitted(admitted)) => {
                 let Admitted { request, generation, fault } = *admitted;
                 self.header_logged = true;
@@ -301,12 +299,7 @@ impl Machine {
     }
 
     /// The log refused an event that the driver wanted (core 5.4).
-    pub(super) fn refused(
-        &mut self,
-        error: AppendError,
-        moment: &Moment,
-        out: &mut Vec<Effect>,
-    ) {
+    pub(super) fn refused(&mut self, error: AppendError, moment: &Moment, out: &mut Vec<Effect>) {
         let Phase::Running(run) = &mut self.phase else {
             return self.report(error.into(), out);
         };
@@ -353,8 +346,7 @@ impl Machine {
     ) {
         let (stream, end, message_id) = match streamed {
             Streamed::NotStarted(failure) => {
-                let outcome =
-                    if cancelled { Outcome::Cancelled } else { Outcome::Failed(failure) };
+                let outcome = if cancelled { Outcome::Cancelled } else { Outcome::Failed(failure) };
                 return self.end_step(outcome, out);
             }
             Streamed::Stream { stream, end, message_id } => (stream, end, message_id),
@@ -402,8 +394,7 @@ impl Machine {
                     prepared,
                     failure: failure.clone(),
                 });
-                run.stage =
-                    Stage::Recovering { task, step, failure, standing: standing.header };
+                run.stage = Stage::Recovering { task, step, failure, standing: standing.header };
             }
             Then::Act { max_tokens: true, .. } => self.end_step(Outcome::MaxTokens, out),
             Then::Act { calls, .. } if calls.is_empty() => self.end_step(Outcome::Completed, out),

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use super::{Admission, Admitted, Mint, SessionCore};
 use crate::{
+    admission::{NodeText, PromptChange, admit_prompt},
     chunk::Failure,
-    admission::{PromptChange, admit_prompt},
-    event::{
-        DeveloperMessage, EventBody, NewEvent, RequestHeader, StepAt, SystemMessage,
-    },
+    content::ContentBlock,
+    event::{DeveloperMessage, EventBody, NewEvent, RequestHeader, StepAt, SystemMessage},
     message::{Message, Role, Source},
     request::{FrozenRequest, context_of, decide_header, header_of, tool_changes},
     session_state::AppendError,
@@ -25,12 +24,13 @@ impl SessionCore {
             &admission;
         let moved = |core: &Self| core.state.surface().content_generation() != *generation_mark;
 
-        let baseline = self.state.header().cloned();
-        let tools_broken = prepared.tool_update.is_none()
-            && baseline.as_ref().is_some_and(|header| header.tools != *tools);
+        let baseline = self.state.requests().header().cloned();
+        let tools_broken =
+            prepared.tool_update.is_none() && self.state.requests().tools_changed(tools);
         let prompt_series = *starts_series || moved(self) || tools_broken;
         let in_history = prepared.system_prompt_update.is_some();
-        let nodes = self.state.system_nodes(&self.log);
+        let nodes = self.state.surface().system_nodes(&self.log);
+        let nodes: Vec<_> = nodes.map(|(seq, message)| (seq, node_text(message))).collect();
         for change in admit_prompt(&nodes, prompt, in_history, prompt_series) {
             self.change_prompt(change, *at, prompt, mint)?;
         }
@@ -66,14 +66,14 @@ impl SessionCore {
             }
         }
         let context = context_of(prepared);
-        if self.state.context() != Some(&context) {
+        if self.state.requests().context_changed(&context) {
             self.append(NewEvent::log_only(EventBody::RequestContext(context)), mint)?;
         }
 
         let request = FrozenRequest {
             header,
             messages: self.state.history().clone(),
-            tool_history: self.state.tool_history().snapshot(),
+            tool_history: self.state.tools().snapshot(),
         };
         let generation = self.state.surface().content_generation();
         let fault = self.gate.check(&request.messages, generation).err();
@@ -124,5 +124,14 @@ impl SessionCore {
             self.append(NewEvent::append(EventBody::UserMessage(message)), mint)?;
         }
         Ok(())
+    }
+}
+
+fn node_text(message: &Message) -> NodeText {
+    match message.content.as_slice() {
+        [] => NodeText::Empty,
+        [ContentBlock::Text(text)] if text.is_empty() => NodeText::Empty,
+        [ContentBlock::Text(text)] => NodeText::Text(text.clone()),
+        _ => NodeText::Opaque,
     }
 }

@@ -22,7 +22,7 @@ use crate::{
     gate::HistoryGate,
     header::SessionHeader,
     id::MessageId,
-    inbox::SpliceFault,
+    inbox::{InboxError, SpliceFault},
     log::Log,
     message::SharedMessage,
     repair::{self, UnsettledTail},
@@ -106,18 +106,14 @@ impl SessionCore {
         outcome.unwrap_or_else(Reply::Refused)
     }
 
-    fn append(
-        &mut self,
-        event: NewEvent,
-        mint: &mut dyn Mint,
-    ) -> Result<SharedEvent, AppendError> {
+    fn append(&mut self, event: NewEvent, mint: &mut dyn Mint) -> Result<SharedEvent, AppendError> {
         self.append_at(event, mint.now())
     }
 
     fn append_at(&mut self, event: NewEvent, time: i64) -> Result<SharedEvent, AppendError> {
         let planned = self.state.check(&self.log, &event)?;
-        let event: SharedEvent = Arc::new(event.at(self.log.len(), time));
-        self.state.apply(&self.log, &event, planned);
+        let event: SharedEvent = Arc::new(event.at(planned.seq(), time));
+        self.state.apply(&self.log, planned, &event);
         self.log.push(event.clone());
         Ok(event)
     }
@@ -139,6 +135,10 @@ impl SessionCore {
         appended
     }
 
+    fn fault(&self, cause: SpliceFault) -> AppendError {
+        AppendError::Inbox(InboxError { seq: self.log.len(), cause })
+    }
+
     fn splice(
         &mut self,
         splice: InboxSpliced,
@@ -152,12 +152,16 @@ impl SessionCore {
         let id = message.id.clone();
         let known = self.state.ever_had(&id);
         if known && !retry {
-            return Err(AppendError::from(SpliceFault::AlreadyPending { id }));
+            return Err(self.fault(SpliceFault::AlreadyPending { id }));
         }
         let seq = if known {
             None
         } else {
-            let splice = self.state.inbox().insert_at_tail(target, message)?;
+            let splice = self
+                .state
+                .inbox()
+                .insert_at_tail(target, message)
+                .map_err(|cause| self.fault(cause))?;
             Some(self.splice(splice, mint)?.seq)
         };
         let opened = match open {
@@ -172,17 +176,23 @@ impl SessionCore {
     fn edit(&mut self, edit: InboxEdit, mint: &mut dyn Mint) -> Result<Edited, AppendError> {
         let inbox = self.state.inbox();
         let splices = match edit {
-            InboxEdit::Prepend { message, target } => vec![inbox.prepend(target, message)?],
-            InboxEdit::Replace { id, with } => inbox.replace(&id, with)?.into_iter().collect(),
-            InboxEdit::Remove { id } => inbox.remove(&id).into_iter().collect(),
-            InboxEdit::Clear => inbox.clear(),
-            InboxEdit::Splice { target, start, delete, insert } => {
-                inbox.splice(target, start as f64, delete as f64, insert)?.into_iter().collect()
+            InboxEdit::Prepend { message, target } => {
+                inbox.prepend(target, message).map(|splice| vec![splice])
             }
+            InboxEdit::Replace { id, with } => {
+                inbox.replace(&id, with).map(|splice| splice.into_iter().collect())
+            }
+            InboxEdit::Remove { id } => Ok(inbox.remove(&id).into_iter().collect()),
+            InboxEdit::Clear => Ok(inbox.clear()),
+            InboxEdit::Splice { target, start, delete, insert } => inbox
+                .splice(target, start as f64, delete as f64, insert)
+                .map(|splice| splice.into_iter().collect()),
         };
+        let splices: Vec<InboxSpliced> = splices.map_err(|cause| self.fault(cause))?;
         let mut edited = Edited { removed: Vec::new(), inserted: Vec::new() };
         for splice in splices {
-            let removed = self.state.inbox().removed(&splice)?.to_vec();
+            let removed = self.state.inbox().removed(&splice).map(<[_]>::to_vec);
+            let removed = removed.map_err(|cause| self.fault(cause))?;
             let inserted = splice.inserted.clone();
             self.splice(splice, mint)?;
             edited.removed.extend(removed);
@@ -198,11 +208,7 @@ impl SessionCore {
         self.claim(InboxTarget::NextTurn, mint)
     }
 
-    fn claim(
-        &mut self,
-        target: InboxTarget,
-        mint: &mut dyn Mint,
-    ) -> Result<Claimed, AppendError> {
+    fn claim(&mut self, target: InboxTarget, mint: &mut dyn Mint) -> Result<Claimed, AppendError> {
         let (splices, messages) = self.state.inbox().claim(target);
         for splice in splices {
             self.splice(splice, mint)?;
@@ -212,7 +218,7 @@ impl SessionCore {
     }
 
     fn standing(&self) -> Standing {
-        Standing { header: self.state.header().cloned() }
+        Standing { header: self.state.requests().header().cloned() }
     }
 
     fn settle(&mut self, event: NewEvent, mint: &mut dyn Mint) -> Result<Settled, AppendError> {

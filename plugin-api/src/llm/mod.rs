@@ -2,13 +2,13 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{future::BoxFuture, stream::BoxStream};
+pub use playhouse_messages::retry::{Backoff, RetryPolicy};
 use playhouse_messages::{
     chunk::{Failure, StreamChunk},
     config::{CallConfig, Route, SystemPromptUpdate, ToolList, ToolUpdate},
     id::SessionId,
     message::{Message, SharedMessage},
 };
-pub use playhouse_messages::retry::{Backoff, RetryPolicy};
 use serde::{Deserialize, Serialize};
 
 use crate::cancel::CancelToken;
