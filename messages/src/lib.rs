@@ -4,6 +4,7 @@
 //! into state, the pure machines that decide.
 //! It does no I/O, starts no task and reads no clock: every decision is a function of its input.
 
+pub mod batch;
 pub mod chunk;
 pub mod config;
 pub mod content;
