@@ -6,3 +6,4 @@ pub mod hook;
 pub mod llm;
 pub mod scope;
 pub mod store;
+pub mod tool;
