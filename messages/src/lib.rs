@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod assembler;
+pub mod batch;
 pub mod boundary;
 pub mod candidate;
 pub mod chunk;

@@ -16,4 +16,5 @@ pub mod scope;
 pub mod session;
 pub mod slot;
 pub mod store;
+pub mod tool;
 pub mod world;
