@@ -179,7 +179,7 @@ async fn llm_25_a_failing_stream_ends_in_one_error_finish() {
         replay_state: None,
     };
     let cancel = CancelToken::new();
-    assert_eq!(run(vec![Err(failure.clone())], &cancel).await, [finish.clone()]);
+    assert_eq!(run(vec![Err(failure.clone())], &cancel).await, vec![finish.clone()]);
     let late = vec![Ok(usage()), Err(failure), Ok(stop())];
     assert_eq!(run(late, &cancel).await, [usage(), finish]);
 }
@@ -280,7 +280,8 @@ async fn llm_30_defaults_are_filled_and_marked() {
 
 #[tokio::test]
 async fn model_descriptions_are_checked() {
-    let bad: [(&str, fn(&mut ModelInfo)); 7] = [
+    type Spoil = fn(&mut ModelInfo);
+    let bad: [(&str, Spoil); 7] = [
         ("INVALID_MODEL_INFO", |model| model.name.clear()),
         ("INVALID_MODEL_INFO", |model| model.input_modalities = Some(vec!["smell".into()])),
         ("INVALID_MODEL_CONTEXT", |model| model.context_window = Some(0)),
