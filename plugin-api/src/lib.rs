@@ -4,5 +4,6 @@
 pub mod cancel;
 pub mod hook;
 pub mod llm;
+pub mod prompt;
 pub mod scope;
 pub mod store;
