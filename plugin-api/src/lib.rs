@@ -11,6 +11,7 @@ pub mod hook;
 pub mod llm;
 pub mod options;
 pub mod points;
+pub mod prompt;
 pub mod registry;
 pub mod scope;
 pub mod session;
