@@ -23,10 +23,9 @@ use crate::{
     prompt::PromptRegistry,
     registry::AgentRegistry,
     scope::Scope,
-    service::Services,
     slot::Slot,
     store::Store,
-    tool::{ToolBatchExecutor, ToolHooks, ToolRegistry},
+    tool::{ToolBatchExecutor, ToolPipeline},
 };
 
 /// Everything that the actors of a harness share.
@@ -39,16 +38,12 @@ pub struct World {
     pub scope: Scope,
     /// The hook points of the loop.
     pub hooks: Hooks,
-    /// The hook points of tool calls.
-    pub tool_hooks: Arc<ToolHooks>,
     /// The model adapters.
     pub models: LlmRegistry,
-    /// The tools.
-    pub tools: ToolRegistry,
+    /// The tools, and the stages that a call of one goes through.
+    pub tools: ToolPipeline,
     /// The prompt's sections, variables and runtime contexts.
     pub prompts: PromptRegistry,
-    /// What plugins offer each other.
-    pub services: Services,
     /// The live agents.
     pub agents: AgentRegistry,
     /// Where sessions are kept; `None` keeps them in memory only.
