@@ -95,6 +95,40 @@ fn an_id_is_remembered_after_it_left_the_inbox() {
     }
 }
 
+/// Each fold hears of its events: one turn that moves all of them.
+#[test]
+fn every_fold_is_driven() {
+    let mut script = crate::testing::Script::new();
+    script.turn(1).step(1, 1);
+    script.system("P");
+    script.push(user("u", "u"));
+    let told = RuntimeContext::new().candidate(&[], || "never".into());
+    assert_eq!(told, None);
+    let section = crate::runtime_context::ContextSection { name: "n".into(), text: "t".into() };
+    let told = RuntimeContext::new().candidate(&[section], || "ctx".into()).unwrap();
+    script.push(NewEvent::append(EventBody::UserMessage(Arc::new(told))));
+    script.header(&["tool"]);
+    script.context();
+    script.assistant("", &["c"]);
+    let call = script.call("c");
+    let state = SessionState::fold(&script.log, &known()).unwrap();
+    assert_eq!(state.boundary().at(), Some(StepAt { turn: 1, step: 1 }));
+    assert_eq!(state.surface().len(), 4);
+    assert_eq!(state.history(), &script.history);
+    assert_eq!(state.requests().header_seq(), Some(5));
+    assert!(state.requests().context().is_some());
+    assert_eq!(state.selection().next().unwrap().model, "m");
+    assert_eq!(state.tools().active().unwrap().len(), 1);
+    assert_eq!(state.recovery().pending().next().unwrap().started, Some(call));
+    assert!(matches!(state.runtime_context(), RuntimeContext::Retained { seq: 4, .. }));
+    assert_eq!(state.consumed().end(), None);
+    script.result("c", "x");
+    script.end_step(1, 1).end_turn(1, TurnEndReason::Completed);
+    let state = SessionState::fold(&script.log, &known()).unwrap();
+    assert_eq!(state.consumed().end().unwrap().turn, 1);
+    assert_eq!(state.recovery().pending().count(), 0);
+}
+
 mod scenario {
     use super::*;
 
