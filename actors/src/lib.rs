@@ -1,1 +1,3 @@
 //! Who speaks in Playhouse: the actor shells.
+
+pub mod tool_executor;
