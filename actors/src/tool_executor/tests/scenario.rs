@@ -32,7 +32,7 @@ async fn core_84_an_exclusive_call_splits_the_batch() {
     for call in ["p1", "x", "p2"] {
         quiet().await;
         assert_eq!(
-            rig.trace().iter().filter(|line| line.starts_with("run")).last().unwrap(),
+            rig.trace().iter().rfind(|line| line.starts_with("run")).unwrap(),
             &format!("run {call}")
         );
         rig.open(call).await;
@@ -52,7 +52,7 @@ fn swap_on_result(rig: &Rig, call: &'static str, from: &'static str, parallel: b
     let old = other.gated(from, !parallel);
     let old = Mutex::new(Some(old));
     let told = move |settled: &ToolSettled| {
-        if settled.call.call_id() == &call
+        if settled.call.call_id() == call
             && let Some(old) = old.lock().unwrap().take()
         {
             old.remove();
@@ -172,7 +172,7 @@ async fn core_89_contexts_of_overlapping_calls_are_accepted_in_the_models_order(
 async fn core_90_a_denied_call_has_its_result_and_its_sibling_runs() {
     let rig = Rig::new(10);
     let pre = |call: ToolCallContext, next: Next<_, _>| async move {
-        if call.call_id() == &"a" {
+        if call.call_id() == "a" {
             return Ok(PreVerdict::Deny { reason: "not now".into() });
         }
         next.run(call).await
@@ -304,6 +304,17 @@ async fn newest_50_a_refused_result_keeps_the_results_before_it() {
     rig.open("b").await;
     assert_eq!(batch.await.unwrap(), Err(Failure::unknown("veto")));
     assert_eq!(rig.log(), "TC a · TR a · TC b");
+}
+
+#[tokio::test(start_paused = true)]
+async fn core_95_a_disposal_parks_the_contexts_of_a_tool_that_returns() {
+    let rig = Rig::new(10);
+    let batch = rig.start("a:ctx");
+    quiet().await;
+    rig.cancel.cancel(CancelCause::Disposed);
+    rig.open("a").await;
+    assert_eq!(batch.await.unwrap(), Ok(BatchOutcome { concluded: false }));
+    assert_eq!(rig.trace(), ["TC a", "TR a", "CTX of-a"]);
 }
 
 #[tokio::test(start_paused = true)]
