@@ -20,6 +20,7 @@ use tokio::{sync::Notify, task::JoinHandle};
 use super::*;
 
 mod grace;
+mod interleaving;
 mod scenario;
 
 /// A session and agent that only keep what they are told.
