@@ -33,7 +33,7 @@ struct Host {
     ids: AtomicU64,
     /// Appends of this line are refused.
     refuse: Mutex<Option<(String, Failure)>>,
-    /// Fires this token when this line is appended.
+    /// Fires this token when this line is noted.
     trip: Mutex<Option<(String, CancelToken)>>,
     checkpoint: Mutex<Result<(), Failure>>,
     gates: Mutex<HashMap<String, Arc<Notify>>>,
@@ -41,6 +41,11 @@ struct Host {
 
 impl Host {
     fn note(&self, line: String) {
+        if let Some((at, token)) = &*self.trip.lock().unwrap()
+            && *at == line
+        {
+            token.cancel(CancelCause::User);
+        }
         self.trace.lock().unwrap().push(line);
     }
 
@@ -60,11 +65,6 @@ impl Host {
             && *refused == line
         {
             return Err(failure.clone());
-        }
-        if let Some((at, token)) = &*self.trip.lock().unwrap()
-            && *at == line
-        {
-            token.cancel(CancelCause::User);
         }
         self.note(line);
         let mut events = self.events.lock().unwrap();

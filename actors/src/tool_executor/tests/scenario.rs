@@ -256,6 +256,31 @@ async fn an_abort_in_a_commit_starts_nothing_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_abort_that_only_the_token_shows_yet_starts_nothing_more() {
+    let rig = Rig::new(1);
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = asked.clone();
+    let pre = move |call: ToolCallContext, next: Next<_, _>| {
+        log.lock().unwrap().push(call.call_id().to_string());
+        next.run(call)
+    };
+    rig.executor.pipeline.hooks().pre.add(&rig.host.scope, pre).unwrap();
+    let told = asked.clone();
+    let result = move |settled: &ToolSettled| {
+        told.lock().unwrap().push(format!("result of {}", settled.call.call_id()));
+    };
+    rig.executor.pipeline.hooks().result.add(&rig.host.scope, result).unwrap();
+    *rig.host.trip.lock().unwrap() = Some(("CTX of-a".into(), rig.cancel.clone()));
+    let batch = rig.start("a:ctx b:p");
+    quiet().await;
+    rig.open("a").await;
+    batch.await.unwrap().unwrap();
+    assert_eq!(rig.result("b").0, ABORTED);
+    // A pair of the executor's own: the call never reached the tool layer.
+    assert_eq!(*asked.lock().unwrap(), ["a", "result of a"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_abort_at_the_call_record_gives_the_call_its_own_aborted_result() {
     let rig = Rig::new(10);
     *rig.host.trip.lock().unwrap() = Some(("TC a".into(), rig.cancel.clone()));
@@ -290,7 +315,9 @@ async fn a_failing_batch_tells_its_running_siblings_to_stop() {
     rig.add(tool_fn("polite", "", polite).parallel());
     let full = Failure::new("STORE_FULL", "no space");
     *rig.host.refuse.lock().unwrap() = Some(("TC b".into(), full.clone()));
+    let begun = tokio::time::Instant::now();
     assert_eq!(rig.start("a:polite b:p").await.unwrap(), Err(full));
+    assert!(begun.elapsed() < DEFAULT_GRACE, "told, not given up");
     assert!(!rig.cancel.is_cancelled());
 }
 
