@@ -5,4 +5,6 @@
 //! - `mock_server` (feature `mock-server`): a server that speaks chat completions from the same
 //!   scripts.
 
+#[cfg(feature = "http")]
+pub mod openai_compatible;
 pub mod scripted;
