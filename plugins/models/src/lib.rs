@@ -5,6 +5,13 @@
 //! - `mock_server` (feature `mock-server`): a server that speaks chat completions from the same
 //!   scripts.
 
+#[cfg(feature = "mock-server")]
+pub mod mock_server;
 #[cfg(feature = "http")]
 pub mod openai_compatible;
 pub mod scripted;
+
+#[cfg(test)]
+mod contract;
+#[cfg(all(test, feature = "http"))]
+mod over_http;

@@ -306,3 +306,66 @@ fn causes(error: &dyn Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use playhouse_messages::event::CancelCause;
+    use tokio::time::{Instant, sleep};
+
+    use super::*;
+
+    const IDLE: Duration = Duration::from_millis(1000);
+
+    fn wait() -> Wait {
+        let mut config = Config::deepseek_at(None);
+        config.idle_timeout = IDLE;
+        let adapter = OpenAiCompatible::with_environment(config, Arc::new(|_| None)).unwrap();
+        Wait { shared: adapter.shared, cancel: CancelToken::new(), key: None }
+    }
+
+    mod scenario {
+        use super::*;
+
+        #[tokio::test(start_paused = true)]
+        async fn llm_48_only_silence_while_waiting_trips_the_watchdog() {
+            let wait = wait();
+            for _ in 0..5 {
+                // Whatever arrives starts the timer anew.
+                wait.within(sleep(IDLE.mul_f64(0.8))).await.unwrap();
+                // Nothing runs while the consumer is busy.
+                sleep(IDLE * 3).await;
+            }
+            let start = Instant::now();
+            let failure = wait.within(std::future::pending::<()>()).await.unwrap_err();
+            assert_eq!((failure.code.as_str(), start.elapsed()), ("TIMEOUT", IDLE));
+        }
+
+        #[tokio::test(start_paused = true)]
+        async fn llm_49_the_first_of_timeout_and_abort_wins() {
+            let run = |abort_at: Duration| async move {
+                let wait = wait();
+                let cancel = wait.cancel.clone();
+                let abort = async move {
+                    sleep(abort_at).await;
+                    cancel.cancel(CancelCause::User);
+                };
+                let (waited, ()) = tokio::join!(wait.within(std::future::pending::<()>()), abort);
+                waited.unwrap_err()
+            };
+            let aborted = run(IDLE / 2).await;
+            assert_eq!(aborted.code, "ABORTED");
+            assert_eq!(aborted.message, "DeepSeek request aborted by caller");
+            assert_eq!(run(IDLE).await.code, "TIMEOUT");
+            assert_eq!(run(IDLE * 2).await.code, "TIMEOUT");
+        }
+    }
+
+    #[test]
+    fn the_adapter_shows_no_key() {
+        let mut config = Config::deepseek_at(None);
+        config.api_key = super::super::KeySource::Explicit(Secret::new("sk-secret").unwrap());
+        let adapter = OpenAiCompatible::new(config).unwrap();
+        let shown = format!("{adapter:?}");
+        assert!(shown.contains("deepseek") && !shown.contains("sk-"), "{shown}");
+    }
+}
