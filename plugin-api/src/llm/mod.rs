@@ -23,7 +23,7 @@ mod scenario;
 
 pub use error::{LlmError, ModelPart};
 pub use normalise::{ChunkStream, normalise, terminal_chunk};
-pub use prepare::{CallInput, PreparedCall};
+pub use prepare::{CallInput, EncodingKey, PreparedCall};
 pub use registry::{AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard};
 
 /// Speaks one provider's wire.
@@ -217,6 +217,35 @@ impl Default for RetryPolicy {
             retryable_codes: codes.map(str::to_owned).to_vec(),
             backoff: Backoff::default(),
         }
+    }
+}
+
+impl RetryPolicy {
+    /// Checks that delays and codes are usable.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if let Self::Normal { retryable_codes: codes, .. } = self {
+            let repeated = |(at, code): (usize, &String)| codes[..at].contains(code);
+            if codes.iter().any(String::is_empty) || codes.iter().enumerate().any(repeated) {
+                return Err("retryable codes must be unique and not empty");
+            }
+        }
+        let (Self::Normal { backoff, .. } | Self::Always { backoff }) = self;
+        if backoff.initial_delay_ms == 0
+            || backoff.initial_delay_ms > backoff.max_delay_ms
+            || backoff.max_delay_ms > i32::MAX as u64
+        {
+            return Err(
+                "delays must be positive, the initial at most the maximum, which is at most 2147483647",
+            );
+        }
+        if !(0.0..=1.0).contains(&backoff.jitter_ratio) {
+            return Err("the jitter ratio must be from 0 to 1");
+        }
+        Ok(())
     }
 }
 

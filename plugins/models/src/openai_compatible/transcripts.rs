@@ -399,6 +399,21 @@ mod scenario {
     }
 
     #[test]
+    fn a_call_without_an_id_gets_one_of_the_response() {
+        let head = "data: {\"id\":\"r7\",\"choices\":[]}\n\n";
+        let call = d(r#"{"tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}"#);
+        let text = format!("{head}{call}{}", body(&[f("{}", "tool_calls")]));
+        let expected = ["bs(0,tool-call)", "tc(0,r7-0,f,{})", "be(0,r7-0/f/{})", "F(tool-calls)"];
+        check(&text, &expected);
+    }
+
+    #[test]
+    fn an_empty_finish_reason_is_none() {
+        let parts = [f(r#"{"content":"x"}"#, "stop"), f("{}", "")];
+        check(&body(&parts), &X);
+    }
+
+    #[test]
     fn json_of_another_shape_is_malformed() {
         for data in ["null", "7", "[]", r#"{"choices":[null]}"#, r#"{"choices":[{"delta":7}]}"#] {
             let failed = format!("F(MALFORMED_RESPONSE: malformed SSE payload: {data})");

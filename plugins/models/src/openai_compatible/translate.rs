@@ -18,6 +18,7 @@ const QUOTE_CHARS: usize = 120;
 /// they alternate; blocks are numbered as they first appear, and all end at the end.
 #[derive(Debug, Default)]
 pub(super) struct Translator {
+    response_id: Option<String>,
     blocks: Vec<Block>,
     usage: Option<WireUsage>,
     finish: Option<String>,
@@ -40,6 +41,9 @@ impl Translator {
         let event: WireEvent = serde_json::from_str(data).map_err(|_| malformed(data))?;
         if let Some(error) = &event.error {
             return Err(errors::in_stream(error));
+        }
+        if let Some(id) = event.id.filter(|id| !id.is_empty()) {
+            self.response_id.get_or_insert(id);
         }
         for choice in event.choices.unwrap_or_default() {
             self.choice(choice, out);
@@ -74,17 +78,23 @@ impl Translator {
         for (position, tool) in delta.tool_calls.unwrap_or_default().into_iter().enumerate() {
             self.tool(position as u64, tool, out);
         }
-        if choice.finish_reason.is_some() {
-            self.finish = choice.finish_reason;
+        // Some send an empty reason with every event.
+        if let Some(reason) = choice.finish_reason.filter(filled) {
+            self.finish = Some(reason);
         }
     }
 
     fn tool(&mut self, position: u64, tool: ToolDelta, out: &mut Vec<StreamChunk>) {
         let wanted = tool.index.unwrap_or(position);
         let same = |block: &Block| matches!(block, Block::Call { wire_index, .. } if *wire_index == wanted);
+        // Some providers give calls no id; results could not be matched without one.
+        let minted = match &self.response_id {
+            Some(response) => format!("{response}-{wanted}"),
+            None => String::new(),
+        };
         let new = || Block::Call {
             wire_index: wanted,
-            id: "".into(),
+            id: minted.into(),
             name: String::new(),
             arguments: String::new(),
         };
@@ -155,7 +165,6 @@ impl Translator {
             None | Some("stop") => FinishReason::Stop,
             Some("tool_calls") => FinishReason::ToolCalls,
             Some("length") => FinishReason::MaxTokens,
-            Some("") => failed("UNKNOWN".to_owned(), "model stopped without a reason".to_owned()),
             Some(other) => failed(other.to_uppercase(), format!("model stopped: {other}")),
         };
         out.push(StreamChunk::Finish { reason, replay_state: None });

@@ -76,6 +76,7 @@ pub(super) struct WireToolFunction<'a> {
 /// One event of a streamed answer. Every field may be absent or null.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct WireEvent {
+    pub(super) id: Option<String>,
     pub(super) choices: Option<Vec<Choice>>,
     pub(super) usage: Option<WireUsage>,
     pub(super) error: Option<Value>,
