@@ -198,6 +198,31 @@ mod scenario {
     }
 
     #[tokio::test]
+    async fn llm_53_a_bad_configuration_changes_nothing_and_a_good_one_the_next_call() {
+        let gated = Script::sequence([Reply::text("first").at_gate("g"), Reply::text("second")]);
+        let old = MockServer::start(gated, 0).await.unwrap();
+        let new = MockServer::start(Script::new().reply(Reply::text("new")), 0).await.unwrap();
+        let adapter = OpenAiCompatible::new(config(&old)).unwrap();
+        let fixture = Fixture::new(adapter.clone(), old.stage().clone(), ());
+
+        let bad = Config { base_url: "nowhere".into(), display_name: "x".into(), ..config(&old) };
+        assert_eq!(adapter.reconfigure(bad).unwrap_err().code(), "INVALID_BASE_URL");
+        let other = Config { provider: "other".into(), ..config(&old) };
+        assert_eq!(adapter.reconfigure(other).unwrap_err().code(), "INVALID_CONFIG");
+        assert_eq!(adapter.config(), config(&old));
+
+        let gate = old.stage().gate("g");
+        let switch = async {
+            gate.arrived(1).await;
+            adapter.reconfigure(config(&new)).unwrap();
+            gate.open();
+        };
+        let (under_way, ()) = futures::join!(fixture.ask(user("hi")), switch);
+        assert_eq!(blocks(&under_way), [ContentBlock::text("first")]);
+        assert_eq!(blocks(&fixture.ask(user("hi")).await), [ContentBlock::text("new")]);
+    }
+
+    #[tokio::test]
     async fn llm_114_only_a_sound_request_uses_the_script() {
         let (fixture, server) = serve(Script::sequence([Reply::text("once")])).await;
         let chat = "/v1/chat/completions";

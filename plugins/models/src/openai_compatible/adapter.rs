@@ -3,7 +3,7 @@
 use std::{
     error::Error,
     fmt,
-    sync::Arc,
+    sync::{Arc, PoisonError, RwLock},
     time::{Duration, SystemTime},
 };
 
@@ -31,12 +31,13 @@ const USER_AGENT: &str = concat!("playhouse/", env!("CARGO_PKG_VERSION"));
 /// What of an error's body is read.
 const ERROR_BODY_MAX: usize = 64 * 1024;
 
-/// A chat completions provider. Clones share their connections.
+/// A chat completions provider. Clones share connections and configuration.
 #[derive(Clone)]
 pub struct OpenAiCompatible {
-    shared: Arc<Shared>,
+    current: Arc<RwLock<Arc<Shared>>>,
 }
 
+/// One configuration. A call uses the same one from beginning to end.
 struct Shared {
     config: Config,
     endpoint: Url,
@@ -68,28 +69,54 @@ impl OpenAiCompatible {
                 provider: config.provider.clone(),
                 reason: causes(&error),
             })?;
-        Ok(Self { shared: Arc::new(Shared { config, endpoint, client, environment }) })
+        let shared = Arc::new(Shared { config, endpoint, client, environment });
+        Ok(Self { current: Arc::new(RwLock::new(shared)) })
     }
 
     /// The configuration.
-    pub fn config(&self) -> &Config {
-        &self.shared.config
+    pub fn config(&self) -> Config {
+        self.shared().config.clone()
+    }
+
+    /// Takes up another configuration from the next call on; calls under way keep theirs. A changed
+    /// retry policy counts once the registration's routes are replaced, by themselves say.
+    ///
+    /// # Errors
+    ///
+    /// As [`OpenAiCompatible::new`], and `INVALID_CONFIG` for another provider or dialect: encodings
+    /// that are kept would be wrong. The configuration then stays as it was, as a whole.
+    pub fn reconfigure(&self, config: Config) -> Result<(), ConfigError> {
+        let endpoint = config.endpoint()?;
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let same =
+            current.config.provider == config.provider && current.config.dialect == config.dialect;
+        if !same {
+            let reason = "provider and dialect cannot change; make another adapter".to_owned();
+            return Err(ConfigError::Invalid { provider: config.provider, reason });
+        }
+        let (client, environment) = (current.client.clone(), current.environment.clone());
+        *current = Arc::new(Shared { config, endpoint, client, environment });
+        Ok(())
+    }
+
+    fn shared(&self) -> Arc<Shared> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
 impl fmt::Debug for OpenAiCompatible {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenAiCompatible").field("config", self.config()).finish_non_exhaustive()
+        f.debug_struct("OpenAiCompatible").field("config", &self.config()).finish_non_exhaustive()
     }
 }
 
 impl LlmAdapter for OpenAiCompatible {
     fn display_name(&self, _provider: &str) -> String {
-        self.config().display_name.clone()
+        self.shared().config.display_name.clone()
     }
 
     fn retry_policy(&self, _provider: &str) -> Option<RetryPolicy> {
-        Some(self.config().retry_policy.clone())
+        Some(self.shared().config.retry_policy.clone())
     }
 
     fn models<'a>(
@@ -97,7 +124,7 @@ impl LlmAdapter for OpenAiCompatible {
         provider: &'a str,
         _cancel: &'a CancelToken,
     ) -> BoxFuture<'a, Result<Vec<ModelInfo>, Failure>> {
-        let config = self.config();
+        let config = &self.shared().config;
         let models = config.models.iter().map(|entry| config.model(provider, &entry.id)).collect();
         async { Ok(models) }.boxed()
     }
@@ -107,20 +134,20 @@ impl LlmAdapter for OpenAiCompatible {
         route: &'a Route,
         _cancel: &'a CancelToken,
     ) -> BoxFuture<'a, Result<ModelInfo, Failure>> {
-        let model = self.config().model(&route.provider, &route.model);
+        let model = self.shared().config.model(&route.provider, &route.model);
         async { Ok(model) }.boxed()
     }
 
     fn encode(&self, _route: &Route, message: &Message) -> Result<Bytes, Failure> {
-        encode::message(&self.config().dialect, message)
+        encode::message(&self.shared().config.dialect, message)
     }
 
     fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure> {
-        encode::frame(&self.config().dialect, request)
+        encode::frame(&self.shared().config.dialect, request)
     }
 
     fn stream(&self, request: LlmRequest) -> BoxStream<'static, Result<StreamChunk, Failure>> {
-        let shared = self.shared.clone();
+        let shared = self.shared();
         let answer = async move {
             let key = shared.config.key(&*shared.environment)?;
             let wait = Wait { shared, cancel: request.cancel.clone(), key };
@@ -320,7 +347,7 @@ mod tests {
         let mut config = Config::deepseek_at(None);
         config.idle_timeout = IDLE;
         let adapter = OpenAiCompatible::with_environment(config, Arc::new(|_| None)).unwrap();
-        Wait { shared: adapter.shared, cancel: CancelToken::new(), key: None }
+        Wait { shared: adapter.shared(), cancel: CancelToken::new(), key: None }
     }
 
     mod scenario {
