@@ -5,6 +5,9 @@
 //! - `mock_server` (feature `mock-server`): a server that speaks chat completions from the same
 //!   scripts.
 
+// A test that unwraps nothing says less.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
 #[cfg(feature = "mock-server")]
 pub mod mock_server;
 #[cfg(feature = "http")]

@@ -347,3 +347,13 @@ async fn shutdown_breaks_open_streams_and_leaves_no_task() {
     assert!(!rest.ends_with(b"0\r\n\r\n"));
     assert!(TcpStream::connect(addr).await.is_err());
 }
+
+#[tokio::test]
+async fn connections_are_used_again() {
+    let (fixture, server) = serve(Script::new().reply(Reply::text("a b c"))).await;
+    for _ in 0..20 {
+        fixture.ask(user("hi")).await;
+    }
+    // How soon a connection is free again is not ours to say; that it becomes so is.
+    assert!(server.connections() < 20, "{}", server.connections());
+}

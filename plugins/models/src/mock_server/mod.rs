@@ -22,7 +22,10 @@ mod serve;
 use std::{
     fmt, io,
     net::{Ipv4Addr, SocketAddr},
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
 use bytes::Bytes;
@@ -82,6 +85,7 @@ struct Shared {
     stage: Arc<Stage>,
     api_key: Option<String>,
     requests: Mutex<Vec<RecordedRequest>>,
+    connections: AtomicUsize,
 }
 
 impl fmt::Debug for Shared {
@@ -154,7 +158,8 @@ impl MockServer {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, options.port)).await?;
         let addr = listener.local_addr()?;
         let api_key = options.api_key;
-        let shared = Arc::new(Shared { stage, api_key, requests: Mutex::default() });
+        let (requests, connections) = (Mutex::default(), AtomicUsize::new(0));
+        let shared = Arc::new(Shared { stage, api_key, requests, connections });
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(serve::accept(listener, shared.clone(), stopped));
         Ok(Self { addr, shared, stop: Some(stop), task })
@@ -178,6 +183,11 @@ impl MockServer {
     /// The requests so far, in order of arrival.
     pub fn requests(&self) -> Vec<RecordedRequest> {
         self.shared.requests().clone()
+    }
+
+    /// How many connections were ever accepted.
+    pub fn connections(&self) -> usize {
+        self.shared.connections.load(Ordering::Relaxed)
     }
 
     /// Breaks every connection, ends every task and gives the port back.

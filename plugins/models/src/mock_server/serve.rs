@@ -1,6 +1,10 @@
 //! Connections and requests.
 
-use std::{io, sync::Arc, time::Duration};
+use std::{
+    io,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use bytes::Bytes;
 use futures::{StreamExt, stream::BoxStream};
@@ -47,6 +51,7 @@ pub(super) async fn accept(
             Some(_) = connections.join_next() => {}
             accepted = listener.accept() => match accepted {
                 Ok((socket, _)) => {
+                    shared.connections.fetch_add(1, Ordering::Relaxed);
                     connections.spawn(connection(socket, shared.clone()));
                 }
                 // Out of file handles, say: connections that end give some back.

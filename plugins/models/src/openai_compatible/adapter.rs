@@ -45,6 +45,29 @@ struct Shared {
     environment: Lookup,
 }
 
+impl Shared {
+    fn new(config: Config, environment: Lookup) -> Result<Self, ConfigError> {
+        let endpoint = config.endpoint()?;
+        // A redirected request would carry the conversation to a place that nobody configured.
+        let mut client =
+            Client::builder().user_agent(USER_AGENT).redirect(reqwest::redirect::Policy::none());
+        if endpoint.host_str().is_some_and(is_loopback) {
+            client = client.no_proxy();
+        }
+        let client = client.build().map_err(|error| ConfigError::Client {
+            provider: config.provider.clone(),
+            reason: causes(&error),
+        })?;
+        Ok(Self { config, endpoint, client, environment })
+    }
+}
+
+/// A proxy could not reach this host, or would reach another.
+fn is_loopback(host: &str) -> bool {
+    let address = host.trim_matches(['[', ']']).parse::<std::net::IpAddr>();
+    host == "localhost" || address.is_ok_and(|address| address.is_loopback())
+}
+
 impl OpenAiCompatible {
     /// An adapter for this provider. The key is looked up at every call, not here.
     ///
@@ -59,18 +82,8 @@ impl OpenAiCompatible {
         config: Config,
         environment: Lookup,
     ) -> Result<Self, ConfigError> {
-        let endpoint = config.endpoint()?;
-        // A redirected request would carry the conversation to a place that nobody configured.
-        let client = Client::builder()
-            .user_agent(USER_AGENT)
-            .redirect(reqwest::redirect::Policy::none())
-            .build()
-            .map_err(|error| ConfigError::Client {
-                provider: config.provider.clone(),
-                reason: causes(&error),
-            })?;
-        let shared = Arc::new(Shared { config, endpoint, client, environment });
-        Ok(Self { current: Arc::new(RwLock::new(shared)) })
+        let shared = Shared::new(config, environment)?;
+        Ok(Self { current: Arc::new(RwLock::new(Arc::new(shared))) })
     }
 
     /// The configuration.
@@ -86,7 +99,6 @@ impl OpenAiCompatible {
     /// As [`OpenAiCompatible::new`], and `INVALID_CONFIG` for another provider or dialect: encodings
     /// that are kept would be wrong. The configuration then stays as it was, as a whole.
     pub fn reconfigure(&self, config: Config) -> Result<(), ConfigError> {
-        let endpoint = config.endpoint()?;
         let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
         let same =
             current.config.provider == config.provider && current.config.dialect == config.dialect;
@@ -94,8 +106,7 @@ impl OpenAiCompatible {
             let reason = "provider and dialect cannot change; make another adapter".to_owned();
             return Err(ConfigError::Invalid { provider: config.provider, reason });
         }
-        let (client, environment) = (current.client.clone(), current.environment.clone());
-        *current = Arc::new(Shared { config, endpoint, client, environment });
+        *current = Arc::new(Shared::new(config, current.environment.clone())?);
         Ok(())
     }
 
