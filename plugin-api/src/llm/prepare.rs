@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use playhouse_messages::{
     chunk::Failure,
     config::{
@@ -69,6 +69,25 @@ impl LlmRegistry {
             model,
             used: AtomicBool::new(false),
         })
+    }
+
+    /// Prepares and sends a call in one go, for calls outside an agent's loop. Whatever goes wrong,
+    /// a missing adapter included, is a `Finish` chunk.
+    pub fn call(&self, config: CallConfig, input: CallInput) -> ChunkStream {
+        let registry = self.clone();
+        let cancel = input.cancel.clone();
+        let answer = async move {
+            let call = registry.prepare(config, &input.cancel).await?;
+            call.stream(call.request(input)?)
+        };
+        let stream = answer.map(move |answer| match answer {
+            Ok(stream) => stream,
+            Err(error) => {
+                let chunk = terminal_chunk(error.into(), &cancel);
+                futures::stream::iter([chunk]).boxed()
+            }
+        });
+        stream.flatten_stream().boxed()
     }
 }
 
@@ -235,7 +254,7 @@ impl PreparedCall {
             Ok(stream) => normalise(stream, cancel),
             Err(panic) => {
                 let chunk = terminal_chunk(panicked(panic.as_ref()), &cancel);
-                Box::pin(futures::stream::iter([chunk]))
+                futures::stream::iter([chunk]).boxed()
             }
         })
     }
@@ -328,11 +347,4 @@ fn fill_defaults(
         }
     }
     Ok((config, defaults))
-}
-
-/// Failures of an adapter are its own words; they pass as they are.
-impl From<Failure> for LlmError {
-    fn from(failure: Failure) -> Self {
-        Self::Adapter(failure)
-    }
 }

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use playhouse_messages::{
     chunk::{FinishReason, StreamChunk},
     content::ContentBlock,
-    message::Message,
+    message::{Message, Source},
 };
 use playhouse_plugin_api::llm::{CallInput, Purpose};
 use tokio::{
@@ -15,7 +15,7 @@ use tokio::{
 };
 
 use crate::{
-    contract::{Fixture, assistant, blocks, contract, failure, finish, user},
+    contract::{Fixture, assistant, blocks, contract, failure, finish, tools, user},
     mock_server::{MockOptions, MockServer, Outcome},
     openai_compatible::{Config, KeySource, OpenAiCompatible, Secret},
     scripted::{Fault, FaultKind, Reply, Script, Stage, Wire},
@@ -356,4 +356,35 @@ async fn connections_are_used_again() {
     }
     // How soon a connection is free again is not ours to say; that it becomes so is.
     assert!(server.connections() < 20, "{}", server.connections());
+}
+
+#[tokio::test]
+async fn the_team_works_over_http_as_it_does_in_process() {
+    let mut script = Script::team();
+    script.rules.iter_mut().for_each(|rule| rule.reply = rule.reply.clone().paced(0, 0));
+    let (fixture, _server) = serve(script).await;
+    let context = Source::of_kind("runtime-context");
+    let context = Message::user_from("c", vec![ContentBlock::text("now: noon")], context);
+    let mut input = user("Compare three caching strategies");
+    input.messages.push(Arc::new(context));
+    input.tools = tools(&["subagent", "lookup"]);
+    let plan = assistant(blocks(&fixture.ask(input.clone()).await));
+    input.messages.push(plan.clone());
+    for call in plan.tool_calls() {
+        let prompt: serde_json::Value = serde_json::from_str(&call.arguments).unwrap();
+        let mut child = user(prompt["prompt"].as_str().unwrap());
+        child.tools = tools(&["lookup"]);
+        let asked = assistant(blocks(&fixture.ask(child.clone()).await));
+        child.messages.push(asked.clone());
+        let lookup = asked.tool_calls().next().unwrap();
+        let notes = vec![ContentBlock::text("Notes.")];
+        child.messages.push(Arc::new(Message::tool("n", &lookup.id, false, notes)));
+        let answer = blocks(&fixture.ask(child).await);
+        input.messages.push(Arc::new(Message::tool("t", &call.id, false, answer)));
+    }
+    let report = assistant(blocks(&fixture.ask(input).await)).text();
+    assert!(report.starts_with("Report on \"Compare three caching strategies\""), "{report}");
+    for topic in ["cost", "speed", "risk"] {
+        assert!(report.contains(&format!("On {topic}: Notes.")), "{report}");
+    }
 }

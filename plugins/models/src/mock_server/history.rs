@@ -43,6 +43,7 @@ fn tools(body: &Value) -> Result<Vec<String>, String> {
 fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
     let mut turns = Vec::with_capacity(messages.len());
     let mut unanswered: Vec<&str> = Vec::new();
+    let mut previous = "";
     for (index, message) in messages.iter().enumerate() {
         let at = |fault: &str| format!("messages[{index}]: {fault}");
         let role = message.get("role").and_then(Value::as_str).unwrap_or_default();
@@ -57,7 +58,8 @@ fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
         let text = || content.map(str::to_owned).ok_or_else(|| at("`content` must be a string"));
         turns.push(match role {
             "system" => Turn::System(text()?),
-            "user" => Turn::User(text()?, true),
+            // The wire does not say who speaks, but context follows a prompt or tool results.
+            "user" => Turn::User(text()?, !matches!(previous, "user" | "tool")),
             "assistant" => {
                 let calls = calls(message).ok_or_else(|| at("`tool_calls` is malformed"))?;
                 for (position, (id, _)) in calls.iter().enumerate() {
@@ -86,6 +88,7 @@ fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
             }
             other => return Err(at(&format!("unknown role `{other}`"))),
         });
+        previous = role;
     }
     if unanswered.is_empty() {
         Ok(turns)
@@ -157,13 +160,16 @@ mod tests {
         let messages = json!([
             {"role": "system", "content": "s"},
             {"role": "user", "content": "u"},
+            {"role": "user", "content": "context"},
             asking("call-3"),
             result("call-3"),
+            {"role": "user", "content": "reminder"},
         ]);
         let tools = json!([{"type": "function", "function": {"name": "t"}}]);
         let body = json!({"model": "m", "stream": true, "messages": messages, "tools": tools});
         let conversation = read(&body, true).unwrap();
         assert_eq!(conversation.prompt, "u");
+        assert_eq!(conversation.assistant_messages, 1);
         assert_eq!(conversation.system, ["s"]);
         assert_eq!(conversation.results[0].tool, "t");
         assert_eq!(conversation.tools, ["t"]);

@@ -393,6 +393,8 @@ mod scenario {
     fn an_error_object_is_a_failure_and_not_an_empty_answer() {
         let error = "data: {\"error\":{\"message\":\"slow down\",\"code\":429}}\n\n";
         check(&format!("{error}{DONE}"), &["F(RATE_LIMIT: slow down)"]);
+        let error = "data: {\"object\":\"error\",\"message\":\"no\",\"code\":401}\n\n";
+        check(&format!("{error}{DONE}"), &["F(AUTH: no)"]);
         let error = "data: {\"choices\":[],\"error\":{\"message\":\"overloaded\"}}\n\n";
         let expected = ["bs(0,text)", "td(0,x)", "F(SERVER: overloaded)"];
         check(&format!("{}{error}{DONE}", x()), &expected);

@@ -42,6 +42,10 @@ impl Translator {
         if let Some(error) = &event.error {
             return Err(errors::in_stream(error));
         }
+        if event.object.as_deref() == Some("error") {
+            let error = serde_json::from_str(data).map_err(|_| malformed(data))?;
+            return Err(errors::in_stream(&error));
+        }
         if let Some(id) = event.id.filter(|id| !id.is_empty()) {
             self.response_id.get_or_insert(id);
         }

@@ -77,6 +77,8 @@ pub(super) struct WireToolFunction<'a> {
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct WireEvent {
     pub(super) id: Option<String>,
+    /// `error` if the whole event is an error.
+    pub(super) object: Option<String>,
     pub(super) choices: Option<Vec<Choice>>,
     pub(super) usage: Option<WireUsage>,
     pub(super) error: Option<Value>,
