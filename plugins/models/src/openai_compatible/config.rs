@@ -305,7 +305,7 @@ fn masked(url: &str) -> String {
 pub(super) type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 #[cfg(test)]
-mod tests {
+mod scenario {
     use super::*;
 
     fn with_url(url: &str) -> Config {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_key_names_the_route_the_variable_and_both_ways_out() {
+    fn llm_51_a_missing_key_names_the_route_the_variable_and_both_ways_out() {
         let config = Config::deepseek_at(None);
         for value in [None, Some(String::new())] {
             let failure = config.key(|_| value.clone()).unwrap_err();
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deployment_without_thinking_offers_only_off() {
+    fn llm_42_a_deployment_without_thinking_offers_only_off() {
         let mut config = Config::deepseek_at(None);
         config.dialect.thinking = Some(Thinking::Disabled);
         assert_eq!(config.endpoint().unwrap_err().code(), "INVALID_CONFIG");

@@ -162,7 +162,7 @@ fn to_bytes(value: &impl Serialize) -> Result<Bytes, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
+mod scenario {
     use std::sync::Arc;
 
     use playhouse_messages::{

@@ -148,7 +148,7 @@ static QUOTA: LazyLock<Regex> = LazyLock::new(|| {
 });
 
 #[cfg(test)]
-mod tests {
+mod scenario {
     use serde_json::json;
 
     use super::*;

@@ -47,9 +47,10 @@ impl Secret {
         &self.0
     }
 
-    /// The text without the key, should a provider quote it.
+    /// The text without the key, should a provider quote it. What is too short to be a key would
+    /// only garble the text.
     pub(super) fn redact(&self, text: &str) -> String {
-        text.replace(&*self.0, "[redacted]")
+        if self.0.len() < 8 { text.to_owned() } else { text.replace(&*self.0, "[redacted]") }
     }
 }
 
@@ -60,15 +61,15 @@ impl fmt::Debug for Secret {
 }
 
 #[cfg(test)]
-mod tests {
+mod scenario {
     use super::*;
 
     #[test]
     fn llm_37_a_key_is_trimmed_checked_and_never_shown() {
-        let secret = Secret::new("  sk-123 \n").unwrap();
-        assert_eq!(secret.expose_secret(), "sk-123");
+        let secret = Secret::new("  sk-12345 \n").unwrap();
+        assert_eq!(secret.expose_secret(), "sk-12345");
         assert_eq!(format!("{secret:?}"), "Secret(..)");
-        assert_eq!(secret.redact("bad key sk-123!"), "bad key [redacted]!");
+        assert_eq!(secret.redact("bad key sk-12345!"), "bad key [redacted]!");
         for key in ["", " \t", "sk-1\nsk-2", "sk 1", "schlüssel"] {
             let error = Secret::new(key).unwrap_err();
             assert_eq!(error.code(), "INVALID_CREDENTIAL");
