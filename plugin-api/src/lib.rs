@@ -4,6 +4,8 @@
 pub mod cancel;
 pub mod hook;
 pub mod llm;
+pub mod plugin;
 pub mod prompt;
 pub mod scope;
+pub mod service;
 pub mod store;
