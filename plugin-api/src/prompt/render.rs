@@ -15,8 +15,17 @@ pub const RUNTIME_CONTEXT_HEADING: &str =
 pub struct RuntimeText {
     /// The whole text, empty if there are no facts.
     pub text: String,
-    /// The facts that it is made of: name and text.
-    pub sections: Vec<(String, String)>,
+    /// The facts that it is made of.
+    pub sections: Vec<ContextSection>,
+}
+
+/// One fact, rendered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ContextSection {
+    /// Who says so.
+    pub name: String,
+    /// What it says.
+    pub text: String,
 }
 
 /// The system prompt: the sections with their variables put in, empty ones left out, joined by blank
@@ -39,13 +48,13 @@ pub fn runtime_text(assembly: &Assembly) -> Result<RuntimeText, Failure> {
     for context in &assembly.contexts {
         let text = interpolate(&context.text, &assembly.variables, "context", &context.name)?;
         if !text.is_empty() {
-            sections.push((context.name.clone(), text));
+            sections.push(ContextSection { name: context.name.clone(), text });
         }
     }
     if sections.is_empty() {
         return Ok(RuntimeText::default());
     }
-    let texts = sections.iter().map(|(_, text)| text.as_str());
+    let texts = sections.iter().map(|section| section.text.as_str());
     let text = std::iter::once(RUNTIME_CONTEXT_HEADING).chain(texts).collect::<Vec<_>>();
     Ok(RuntimeText { text: text.join("\n\n"), sections })
 }
