@@ -21,7 +21,7 @@ use playhouse_messages::{
 pub use self::{
     order::{ToolOrder, UNLISTED_TOOLS},
     registry::PromptRegistry,
-    render::{RUNTIME_CONTEXT_HEADING, RuntimeText, render_prompt, runtime_text},
+    render::{ContextSection, RUNTIME_CONTEXT_HEADING, RuntimeText, render_prompt, runtime_text},
 };
 use crate::{cancel::CancelToken, scope::Scope, scope::ScopeClosed};
 

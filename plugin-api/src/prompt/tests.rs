@@ -175,7 +175,10 @@ async fn a_refresh_evaluates_facts_again_and_keeps_what_a_listener_said() {
         .unwrap();
     let facts = |assembly: &Assembly| {
         let sections = runtime_text(assembly).unwrap().sections;
-        sections.into_iter().map(|(name, text)| format!("{name}: {text}")).collect::<Vec<_>>()
+        sections
+            .into_iter()
+            .map(|ContextSection { name, text }| format!("{name}: {text}"))
+            .collect::<Vec<_>>()
     };
     let first = prompt.assemble(context(&agent)).await.unwrap();
     assert_eq!(facts(&first), ["fresh: 0 large", "changed: said", "added: too"]);
@@ -323,7 +326,8 @@ mod scenario {
             "Current runtime context. This snapshot supersedes earlier runtime-context snapshots.\
              \n\nnow\n\nby acme"
         );
-        let sections = [("sooner".into(), "now".into()), ("later".into(), "by acme".into())];
+        let sections = [("sooner", "now"), ("later", "by acme")]
+            .map(|(name, text)| ContextSection { name: name.into(), text: text.into() });
         assert_eq!(runtime.sections, sections);
         let calm = root.child("calm").unwrap();
         prompt.suppress_runtime_context(&calm).unwrap();
