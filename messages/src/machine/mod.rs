@@ -84,7 +84,7 @@ struct Run {
     ends: Option<Ends>,
     /// A waking send arrived after the cancel: run it once idle.
     latch: bool,
-    /// A waking send arrived while the turn was closing: run it after.
+    /// A waking send arrived while no turn was sure to claim it: run it if none did.
     reopen: bool,
 }
 
@@ -237,7 +237,7 @@ impl Machine {
                 if cancelled.is_some() {
                     target = InboxTarget::NextTurn;
                     run.latch |= may_run;
-                } else if run.stage.is_closing() {
+                } else if run.stage.may_miss() {
                     run.reopen = true;
                 }
             }
@@ -375,6 +375,8 @@ impl Machine {
             Some(Ok(claimed)) => {
                 if let Phase::Running(run) = &mut self.phase {
                     run.turn = claimed.turn;
+                    // Whatever waits is this turn's driver's to claim now.
+                    run.reopen = false;
                     self.last_turn = claimed.turn;
                 }
                 self.propose(claimed, moment, out);

@@ -67,9 +67,10 @@ impl Stage {
         )
     }
 
-    /// Whether the turn no longer claims what arrives.
-    pub(super) fn is_closing(&self) -> bool {
-        matches!(self, Self::Closing { .. } | Self::Resting { .. })
+    /// Whether what arrives may find no turn that claims it: the turn is being closed, or the
+    /// command that opens one may come to nothing.
+    pub(super) fn may_miss(&self) -> bool {
+        matches!(self, Self::Opening | Self::Closing { .. } | Self::Resting { .. })
     }
 
     fn task(&self) -> Option<TaskNo> {
