@@ -271,7 +271,8 @@ impl Machine {
             }
             Phase::Running(run) => {
                 run.latch &= keep_inbox;
-                run.reopen &= keep_inbox;
+                // Sent before the cancel: kept input waits for a later wake.
+                run.reopen = false;
                 out.push(Effect::Fire(cause));
             }
         }
@@ -347,7 +348,13 @@ impl Machine {
         match reply {
             Reply::Opened(claimed) => self.opened(claimed.map(Ok), moment, out),
             Reply::Claimed(claimed) => self.propose(claimed, moment, out),
-            Reply::Closed(Closed::Steered) => self.claim(out),
+            Reply::Closed(Closed::Steered) => {
+                // The turn goes on: what arrived meanwhile is its driver's to claim.
+                if let Phase::Running(run) = &mut self.phase {
+                    run.reopen = false;
+                }
+                self.claim(out);
+            }
             Reply::Closed(Closed::Ended { pending }) => self.closed(pending, moment, out),
             Reply::Repaired(repaired) => self.repaired(repaired, out),
             Reply::Refused(error) => self.refused(error, moment, out),
