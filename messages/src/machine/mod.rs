@@ -197,8 +197,7 @@ impl Machine {
             Input::Maintained => {
                 if let Phase::Maintenance { wake } = self.phase {
                     self.phase = Phase::Idle;
-                    let disposed = moment.cancelled == Some(CancelCause::Disposed);
-                    if wake && !disposed {
+                    if wake && !self.disposed {
                         self.open(true, out);
                     }
                 }
