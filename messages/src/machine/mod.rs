@@ -445,7 +445,12 @@ impl Machine {
 
     /// Closes the turn with an error that `agent/error` also tells.
     fn fail_turn(&mut self, failure: Failure, out: &mut Vec<Effect>) {
-        self.report(failure.clone(), out);
+        self.fail_step(0, failure, out);
+    }
+
+    /// As [`Machine::fail_turn`], for a failure of a step.
+    fn fail_step(&mut self, step: u32, failure: Failure, out: &mut Vec<Effect>) {
+        out.push(Effect::Report { turn: self.turn(), step, failure: failure.clone() });
         self.close(TurnEndReason::Error(failure), true, out);
     }
 

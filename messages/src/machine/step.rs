@@ -323,7 +323,10 @@ impl Machine {
                 }
                 self.end_step(Outcome::Failed(failure), out);
             }
-            Stage::Ending(_) => self.fail_turn(error.into(), out),
+            Stage::Ending(_) => {
+                let step = run.step;
+                self.fail_step(step, error.into(), out);
+            }
             Stage::Claiming => self.fail_turn(error.into(), out),
             // The turn stays open in the log; idle is reached all the same.
             Stage::Closing { .. } => {
@@ -425,24 +428,27 @@ impl Machine {
         moment: &Moment,
         out: &mut Vec<Effect>,
     ) {
+        let step = run_of(&mut self.phase).step;
         if let Some(fault) = ended.unrecovered {
             let cause = match &outcome {
                 Outcome::Failed(failure) => format!("[{failure}; {fault}]"),
                 _ => fault.to_string(),
             };
             let text = "Step failed and its pending tool results could not be recorded";
-            return self.fail_turn(Failure::unknown(format!("{text}: {cause}")), out);
+            let failure = Failure::unknown(format!("{text}: {cause}"));
+            return self.fail_step(step, failure, out);
         }
         if self.aborted(moment, out) {
             return;
         }
         let run = run_of(&mut self.phase);
         let ends = match outcome {
-            Outcome::Failed(failure) => return self.fail_turn(failure, out),
+            Outcome::Failed(failure) => return self.fail_step(step, failure, out),
             // The cancel that ended the step is no longer in force: the token it fired on was this
             // turn's, so this cannot happen; if it does, the turn has still failed.
             Outcome::Cancelled => {
-                return self.fail_turn(Failure::new("ABORTED", "the step was cancelled"), out);
+                let failure = Failure::new("ABORTED", "the step was cancelled");
+                return self.fail_step(step, failure, out);
             }
             Outcome::Completed => Some(Ends::Completed),
             Outcome::MaxTokens => Some(Ends::MaxTokens),
