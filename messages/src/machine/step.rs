@@ -312,7 +312,9 @@ impl Machine {
             }
             Stage::Starting(_) => {
                 run.step -= 1;
-                self.fail_turn(error.into(), out);
+                if !self.aborted(moment, out) {
+                    self.fail_turn(error.into(), out);
+                }
             }
             Stage::Admitting { .. } => self.end_step(Outcome::Failed(error.into()), out),
             Stage::Settling { then, .. } => {
@@ -325,9 +327,15 @@ impl Machine {
             }
             Stage::Ending(_) => {
                 let step = run.step;
-                self.fail_step(step, error.into(), out);
+                if !self.aborted(moment, out) {
+                    self.fail_step(step, error.into(), out);
+                }
             }
-            Stage::Claiming => self.fail_turn(error.into(), out),
+            Stage::Claiming => {
+                if !self.aborted(moment, out) {
+                    self.fail_turn(error.into(), out);
+                }
+            }
             // The turn stays open in the log; idle is reached all the same.
             Stage::Closing { .. } => {
                 self.report(error.into(), out);
@@ -436,6 +444,11 @@ impl Machine {
             };
             let text = "Step failed and its pending tool results could not be recorded";
             let failure = Failure::unknown(format!("{text}: {cause}"));
+            if moment.cancelled.is_some() {
+                out.push(Effect::Report { turn: self.turn(), step, failure });
+                self.aborted(moment, out);
+                return;
+            }
             return self.fail_step(step, failure, out);
         }
         if self.aborted(moment, out) {
