@@ -421,11 +421,12 @@ impl Machine {
     }
 
     fn end_step(&mut self, outcome: Outcome, out: &mut Vec<Effect>) {
-        let recover = matches!(outcome, Outcome::Failed(_) | Outcome::Cancelled);
         let run = run_of(&mut self.phase);
         let at = run.at();
         run.stage = Stage::Ending(outcome);
-        self.drive(Command::EndStep { at, recover }, out);
+        // Even after a batch that is said to be done: a call that an executor forgot would make
+        // every later request of the session one that no provider takes.
+        self.drive(Command::EndStep { at, recover: true }, out);
     }
 
     /// S10 to S14.
