@@ -165,8 +165,8 @@ impl SessionCore {
             Some(self.splice(splice, mint)?.seq)
         };
         let opened = match open {
-            // The send that this one repeats has had its turn already.
-            true if known && self.state.inbox().is_empty() => None,
+            // The send that this one repeats has had its turn already, or was taken back.
+            true if known && !self.state.inbox().contains(&id) => None,
             true => Some(self.open_turn(mint)),
             false => None,
         };
