@@ -326,16 +326,19 @@ impl Surface {
 impl Surface {
     /// Follows a replacement of the nodes at these positions, which stand there still.
     fn replace_systems(&mut self, positions: Range<usize>, new: Option<Seq>) {
-        let gone = |seq: &Seq| self.nodes_at(positions.clone()).any(|node| node == *seq);
-        let first = self.systems.iter().position(gone);
-        let count = self.systems.iter().filter(|seq| gone(seq)).count();
+        if self.systems.is_empty() && new.is_none() {
+            return;
+        }
+        let shadowed: HashSet<Seq> = self.nodes_at(positions.clone()).collect();
+        let first = self.systems.iter().position(|seq| shadowed.contains(seq));
+        let count = self.systems.iter().filter(|seq| shadowed.contains(seq)).count();
         let at = match (first, new) {
             (None, None) => return,
             (Some(first), _) => first,
             // A prompt in the place of something else: rare enough to look for its place.
             (None, Some(_)) => {
-                let before = |seq: &&Seq| self.nodes_at(0..positions.start).any(|n| n == **seq);
-                self.systems.iter().filter(before).count()
+                let before: HashSet<Seq> = self.nodes_at(0..positions.start).collect();
+                self.systems.iter().filter(|seq| before.contains(seq)).count()
             }
         };
         Arc::make_mut(&mut self.systems).splice(at..at + count, new);
