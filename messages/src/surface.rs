@@ -113,6 +113,8 @@ pub enum SurfaceChange {
 #[derive(Debug, Clone, Default)]
 pub struct Surface {
     nodes: Chunked<Seq>,
+    /// The nodes that are system messages, in order: an admission asks for them.
+    systems: Arc<Vec<Seq>>,
     replace_generation: u64,
     content_generation: u64,
     overrides: Arc<BTreeMap<Seq, SharedMessage>>,
@@ -123,6 +125,7 @@ impl PartialEq for Surface {
         self.replace_generation == other.replace_generation
             && self.content_generation == other.content_generation
             && self.overrides == other.overrides
+            && self.systems == other.systems
             && self.nodes.iter().eq(other.nodes.iter())
     }
 }
@@ -173,7 +176,7 @@ impl Surface {
         &'a self,
         log: &'a Log,
     ) -> impl DoubleEndedIterator<Item = (Seq, &'a SharedMessage)> {
-        self.nodes().filter_map(|seq| match &log.get(seq)?.body {
+        self.systems.iter().copied().filter_map(|seq| match &log.get(seq)?.body {
             EventBody::SystemMessage(data) => Some((seq, &data.message)),
             _ => None,
         })
@@ -290,11 +293,18 @@ impl Surface {
     }
 
     /// Carries out what [`Surface::check`] found for the event that was committed as `seq`.
-    pub fn apply(&mut self, seq: Seq, change: &SurfaceChange) {
+    pub fn apply(&mut self, seq: Seq, body: &EventBody, change: &SurfaceChange) {
+        let is_system = matches!(body, EventBody::SystemMessage(_));
         match change {
             SurfaceChange::None => {}
-            SurfaceChange::Append => self.nodes.push(seq),
+            SurfaceChange::Append => {
+                self.nodes.push(seq);
+                if is_system {
+                    Arc::make_mut(&mut self.systems).push(seq);
+                }
+            }
             SurfaceChange::Replace { start, end } => {
+                self.replace_systems(*start..end + 1, is_system.then_some(seq));
                 if !self.overrides.is_empty() {
                     let overrides = Arc::make_mut(&mut self.overrides);
                     for gone in self.nodes.range(*start..end + 1) {
@@ -310,6 +320,28 @@ impl Surface {
                 self.content_generation += 1;
             }
         }
+    }
+}
+
+impl Surface {
+    /// Follows a replacement of the nodes at these positions, which stand there still.
+    fn replace_systems(&mut self, positions: Range<usize>, new: Option<Seq>) {
+        if self.systems.is_empty() && new.is_none() {
+            return;
+        }
+        let shadowed: HashSet<Seq> = self.nodes_at(positions.clone()).collect();
+        let first = self.systems.iter().position(|seq| shadowed.contains(seq));
+        let count = self.systems.iter().filter(|seq| shadowed.contains(seq)).count();
+        let at = match (first, new) {
+            (None, None) => return,
+            (Some(first), _) => first,
+            // A prompt in the place of something else: rare enough to look for its place.
+            (None, Some(_)) => {
+                let before: HashSet<Seq> = self.nodes_at(0..positions.start).collect();
+                self.systems.iter().filter(|seq| before.contains(seq)).count()
+            }
+        };
+        Arc::make_mut(&mut self.systems).splice(at..at + count, new);
     }
 }
 

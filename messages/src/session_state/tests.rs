@@ -265,6 +265,9 @@ proptest! {
             prop_assert!(nodes.iter().all(|seq| body(seq).is_surface()));
             prop_assert!(!nodes.is_empty() || !grower.log.iter().any(|e| e.body.is_surface()));
             let is_system = |seq: &Seq| matches!(body(seq), EventBody::SystemMessage(_));
+            let systems: Vec<_> = state.surface().system_nodes(&grower.log).map(|s| s.0).collect();
+            let scanned: Vec<_> = nodes.iter().copied().filter(is_system).collect();
+            prop_assert_eq!(systems, scanned);
             if before.state.surface().nodes().next().is_some_and(|seq| is_system(&seq)) {
                 prop_assert!(is_system(&nodes[0]));
             }
