@@ -1,4 +1,3 @@
-<<<<<<< HEAD
 //! Who speaks in Playhouse: the actor shells, and nothing else.
 //!
 //! An actor carries messages to the pure machines of `playhouse-messages` and performs the effects
@@ -8,8 +7,4 @@ pub mod agent;
 pub mod persistence;
 pub mod provider;
 pub mod session;
-=======
-//! Who speaks in Playhouse: the actor shells.
-
 pub mod tool_executor;
->>>>>>> tools

@@ -284,7 +284,8 @@ impl Session {
 
     /// Whether so much is accepted and not yet written that senders should wait.
     pub fn is_behind(&self) -> bool {
-        !self.0.writer.is_closed() && self.0.marks.borrow().written + UNWRITTEN_MAX < self.log().len()
+        !self.0.writer.is_closed()
+            && self.0.marks.borrow().written + UNWRITTEN_MAX < self.log().len()
     }
 
     /// Resolves once the store has caught up, or is gone.

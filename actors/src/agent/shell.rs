@@ -197,9 +197,7 @@ impl Shell {
                 cell.attempts().store(attempt, Ordering::Relaxed);
                 let job = self.job();
                 self.run(task, at.turn, at.step, async move {
-                    Completion::Streamed(
-                        work::dispatch(job, at, attempt, prepared, *request).await,
-                    )
+                    Completion::Streamed(work::dispatch(job, at, attempt, prepared, *request).await)
                 });
             }
             Effect::Recover { task, at, prepared, failure } => {

@@ -139,12 +139,8 @@ pub(super) async fn prepare(
     choice: ModelChoice,
     seed: CallConfig,
 ) -> Result<Preparation, Failure> {
-    let input = RequestProposal {
-        agent: job.agent.clone(),
-        at,
-        config: seed,
-        cancel: job.cancel.clone(),
-    };
+    let input =
+        RequestProposal { agent: job.agent.clone(), at, config: seed, cancel: job.cancel.clone() };
     let keep = |input: RequestProposal| std::future::ready(Ok(input.config));
     let chain = job.world.hooks.request.run(job.agent.scope(), input, keep);
     let proposed = job.graceful(chain).await?;

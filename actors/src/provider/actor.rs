@@ -17,7 +17,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     cancel::CancelToken,
-    llm::{LlmRequest, LlmRegistry, PreparedCall, RequestBody, terminal_chunk},
+    llm::{LlmRegistry, LlmRequest, PreparedCall, RequestBody, terminal_chunk},
     world::World,
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};

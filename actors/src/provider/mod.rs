@@ -5,4 +5,5 @@
 
 mod actor;
 
+pub(crate) use actor::is_unserved;
 pub use actor::{ProviderActor, ProviderArgs};

@@ -198,6 +198,7 @@ impl Rig {
             max_parallel: self.cap,
             cancel: self.cancel.clone(),
             grace: DEFAULT_GRACE,
+            supervisor: None,
         }))
     }
 
