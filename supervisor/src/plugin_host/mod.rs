@@ -25,6 +25,7 @@ use playhouse_plugin_api::{plugin::Plugin, scope::Scope, service::Services};
 use ractor::{ActorCell, ActorRef, ActorRuntime, SpawnErr, rpc::CallResult};
 use tokio::{sync::watch, task::JoinHandle};
 
+pub(crate) use self::restarts::Restarts;
 pub use self::{actor::PluginHostMessage, restarts::RestartLimits};
 use self::{
     hosted::HostKey,
