@@ -80,8 +80,13 @@ impl LiveFeed {
 
     /// Shows the start of an attempt. One that was open before is abandoned.
     pub fn start(&self, id: String, at: StepAt, route: Route) -> Arc<Attempt> {
-        let attempt =
-            Arc::new(Attempt { id, at, route, state: Mutex::default(), grown: watch::Sender::new(0) });
+        let attempt = Arc::new(Attempt {
+            id,
+            at,
+            route,
+            state: Mutex::default(),
+            grown: watch::Sender::new(0),
+        });
         if let Some(before) = self.current.send_replace(Some(attempt.clone())) {
             before.end(FrameOutcome::Abandoned);
         }

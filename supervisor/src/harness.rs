@@ -192,10 +192,11 @@ impl HarnessBuilder {
         world
             .prompts
             .tools(&scope, move |ctx| {
-                let schemas = registry.visible(&ctx.scope);
-                ToolOffer::from(
-                    schemas.iter().map(|tool| tool.schema().clone()).collect::<Vec<_>>(),
-                )
+                let schemas = registry.schemas(&ctx.scope).unwrap_or_else(|fault| {
+                    tracing::error!(%fault, "the tools cannot be listed");
+                    Arc::new([])
+                });
+                ToolOffer::from(schemas.to_vec())
             })
             .map_err(|fault| set_up(&fault))?;
         world

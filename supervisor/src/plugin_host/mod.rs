@@ -25,8 +25,8 @@ use playhouse_plugin_api::{plugin::Plugin, scope::Scope, service::Services};
 use ractor::{ActorCell, ActorRef, ActorRuntime, SpawnErr, rpc::CallResult};
 use tokio::{sync::watch, task::JoinHandle};
 
-pub(crate) use self::restarts::Restarts;
 pub use self::restarts::RestartLimits;
+pub(crate) use self::restarts::Restarts;
 use self::{
     hosted::HostKey,
     root::{PluginsRoot, PluginsRootMessage, RootState},
