@@ -506,7 +506,7 @@ async fn an_abandoned_call_says_what_is_known() {
     let dispatch = rig.pipeline.dispatch(rig.request("hang", json!({"p": 1})));
     assert!(dispatch.run().now_or_never().is_none());
     let outcome = dispatch.finish(dispatch.abandon()).await;
-    assert_eq!(text(&outcome), crate::tool::error::OUTCOME_UNKNOWN_TEXT);
+    assert_eq!(text(&outcome), playhouse_messages::repair::OUTCOME_UNKNOWN_TEXT);
     let info = outcome.error().unwrap().info().unwrap();
     assert_eq!(
         (info.name.as_str(), info.reason.as_deref()),
