@@ -3,12 +3,22 @@ use std::time::Duration;
 use playhouse_messages::{
     config::ToolSchema,
     event::CancelCause,
+    header::SessionHeader,
+    log::Log,
     message::{Message, SharedMessage},
+    session::SessionCore,
+    session_state::KnownKinds,
 };
 use serde_json::json;
 
 use super::*;
-use crate::tool::{Json, Tool, ToolOutput, tool_fn};
+use crate::{
+    agent::AgentCell,
+    clock::UuidIds,
+    options::AgentOptions,
+    session::{Session, SessionCell},
+    tool::{Json, Tool, ToolOutput, tool_fn},
+};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Args {
@@ -77,7 +87,7 @@ impl Rig {
             root_call_id: None,
             name: name.to_owned(),
             arguments,
-            agent: Some("agent".into()),
+            agent: Some(agent(&self.scope)),
             scope: self.scope.clone(),
             at: None,
             cancel: self.cancel.clone(),
@@ -93,6 +103,15 @@ impl Rig {
     async fn ok(&self) -> Arc<ToolOutcome> {
         self.call("t", json!({"p": 7})).await
     }
+}
+
+fn agent(scope: &Scope) -> Agent {
+    let header = Arc::new(SessionHeader::new("agent".into(), 0));
+    let known = Arc::new(KnownKinds::default());
+    let core = SessionCore::load(header, Log::default(), &known).unwrap();
+    let session = Session::new(SessionCell::new(&core, 0, known, 0));
+    let options = AgentOptions::default();
+    Agent::new(AgentCell::new(session, scope.clone(), options, None, Arc::new(UuidIds)))
 }
 
 fn text(outcome: &ToolOutcome) -> String {
