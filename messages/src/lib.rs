@@ -21,6 +21,7 @@ pub mod header;
 pub mod history;
 pub mod id;
 pub mod inbox;
+pub mod invariants;
 pub mod json;
 pub mod log;
 pub mod machine;

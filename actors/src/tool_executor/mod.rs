@@ -61,8 +61,9 @@ impl ToolExecutor {
             let text = "maxParallelToolCalls must be a positive integer";
             return Err(Failure::new("INVALID_CONFIG", text));
         };
+        let supervisor = batch.supervisor.clone().or(self.supervisor);
         let setup = Setup { pipeline: self.pipeline, batch, cap, abandoned: self.abandoned };
-        let spawned = match self.supervisor {
+        let spawned = match supervisor {
             Some(cell) => {
                 ToolExecutorActor::spawn_linked(None, ToolExecutorActor, setup, cell).await
             }

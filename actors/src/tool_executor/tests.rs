@@ -199,6 +199,7 @@ impl Rig {
             max_parallel: self.cap,
             cancel: self.cancel.clone(),
             grace: DEFAULT_GRACE,
+            supervisor: None,
         }))
     }
 

@@ -10,6 +10,7 @@ use playhouse_messages::{
     id::MessageId,
     message::SharedMessage,
 };
+use ractor::ActorCell;
 
 use crate::{agent::Agent, cancel::CancelToken, scope::Scope};
 
@@ -45,6 +46,8 @@ pub struct ToolBatch {
     pub cancel: CancelToken,
     /// How long a stage that runs is awaited after a cancel.
     pub grace: Duration,
+    /// Whom the batch's actor is linked to, so that it goes when that goes.
+    pub supervisor: Option<ActorCell>,
 }
 
 /// What became of a batch.

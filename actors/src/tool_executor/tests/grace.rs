@@ -119,6 +119,7 @@ async fn a_body_that_blocks_its_thread_is_counted_until_it_returns() {
         max_parallel: 1,
         cancel: rig.cancel.clone(),
         grace: Duration::ZERO,
+        supervisor: None,
     }));
     has_entered.await.unwrap();
     rig.cancel.cancel(CancelCause::Disposed);
