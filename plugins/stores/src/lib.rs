@@ -1,1 +1,3 @@
 //! Session stores for Playhouse: the journal with a sled index, and memory.
+
+pub mod journal;
