@@ -138,9 +138,7 @@ impl Disk for RealDisk {
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
                 let read = file.read_to_string(&mut holder);
-                Ok(LockOutcome::Busy(
-                    read.ok().and_then(|_| holder.trim().parse().ok()),
-                ))
+                Ok(LockOutcome::Busy(read.ok().and_then(|_| holder.trim().parse().ok())))
             }
             Err(TryLockError::Error(source)) => Err(source),
         }

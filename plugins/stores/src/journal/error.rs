@@ -70,20 +70,9 @@ impl DamageKind {
 
 impl fmt::Display for Damage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "segment {} offset {}: {}",
-            self.segment,
-            self.offset,
-            self.kind.words()
-        )?;
+        write!(f, "segment {} offset {}: {}", self.segment, self.offset, self.kind.words())?;
         if !self.missing.is_empty() {
-            write!(
-                f,
-                " (batches {} to {})",
-                self.missing.start,
-                self.missing.end - 1
-            )?;
+            write!(f, " (batches {} to {})", self.missing.start, self.missing.end - 1)?;
         }
         if !self.sessions.is_empty() {
             write!(f, ", session numbers {:?}", self.sessions)?;
@@ -181,11 +170,7 @@ impl JournalError {
         let path = path.into();
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Self::StoreFull { path },
-            _ => Self::Io {
-                action,
-                path,
-                source,
-            },
+            _ => Self::Io { action, path, source },
         }
     }
 }

@@ -155,11 +155,7 @@ impl BatchHeader {
         if from.u32()? != checksum.over(&[&whole[..16]]) || u64::from(length) > MAX_BODY {
             return None;
         }
-        Some(Self {
-            number,
-            length,
-            body_crc: from.u32()?,
-        })
+        Some(Self { number, length, body_crc: from.u32()? })
     }
 
     /// Whether `body` is the body that belongs to this header.

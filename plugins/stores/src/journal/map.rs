@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::entry::{Entry, Kind};
 use super::error::{Damage, DamageKind};
+use super::format::RECORD_HEADER_LEN;
 
 /// Where one record stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +37,13 @@ impl Block {
     pub fn end_seq(&self) -> u64 {
         self.first_seq.saturating_add(u64::from(self.count))
     }
+
+    /// Bytes of the events alone, without frame and lengths.
+    #[must_use]
+    pub fn payload_bytes(&self) -> u64 {
+        let around = RECORD_HEADER_LEN as u64 + 20 + 4 * u64::from(self.count);
+        u64::from(self.place.length).saturating_sub(around)
+    }
 }
 
 /// What is known of one session.
@@ -51,6 +59,8 @@ pub struct SessionMap {
     pub blocks: Vec<Block>,
     /// Sequence number behind the last event.
     pub next_seq: u64,
+    /// Payload bytes of its events; those sent again are counted again.
+    pub size_bytes: u64,
     /// The stream of an attempt that no later events have superseded.
     pub tail: Option<Place>,
     /// Why it cannot be read whole, if so.
@@ -77,11 +87,7 @@ pub struct Map {
 impl Map {
     /// Takes in the next record's entry.
     pub fn apply(&mut self, segment: u64, entry: &Entry) {
-        let place = Place {
-            segment,
-            offset: entry.offset,
-            length: entry.length,
-        };
+        let place = Place { segment, offset: entry.offset, length: entry.length };
         self.last_session = self.last_session.max(entry.session);
         if entry.kind != Kind::Kv && self.deleted.contains(&entry.session) {
             return;
@@ -108,12 +114,9 @@ impl Map {
                         known: true,
                     });
                 }
-                let block = Block {
-                    first_seq: entry.first_seq,
-                    count: entry.count,
-                    place,
-                };
+                let block = Block { first_seq: entry.first_seq, count: entry.count, place };
                 session.next_seq = session.next_seq.max(block.end_seq());
+                session.size_bytes += block.payload_bytes();
                 session.blocks.push(block);
                 session.tail = None;
             }

@@ -29,11 +29,7 @@ impl Reader {
     /// A reader of the store in `dir`.
     #[must_use]
     pub fn new(disk: Arc<dyn Disk>, dir: &Path, store: &StoreId) -> Self {
-        Self {
-            disk,
-            dir: dir.to_path_buf(),
-            checksum: Checksum::of_store(store),
-        }
+        Self { disk, dir: dir.to_path_buf(), checksum: Checksum::of_store(store) }
     }
 
     /// The record at a place.
@@ -87,12 +83,9 @@ impl Reader {
         place: Place,
     ) -> Result<(String, Buffer, u64), JournalError> {
         match self.record(place, number)? {
-            Record::Session {
-                session,
-                id,
-                inherited,
-                header,
-            } if session == number => Ok((id, header, inherited)),
+            Record::Session { session, id, inherited, header } if session == number => {
+                Ok((id, header, inherited))
+            }
             _ => Err(damaged(DamageKind::BadRecord, place, number)),
         }
     }
@@ -133,15 +126,12 @@ impl Reader {
                 return Err(damaged(DamageKind::EventGap, block.place, number));
             }
             let record = self.record_with(&mut opened, block.place, number)?;
-            let Record::Events {
-                session,
-                first_seq,
-                events,
-            } = record
-            else {
+            let Record::Events { session, first_seq, events } = record else {
                 return Err(damaged(DamageKind::BadRecord, block.place, number));
             };
-            if session != number || first_seq != block.first_seq || events.len() != block.count as usize
+            if session != number
+                || first_seq != block.first_seq
+                || events.len() != block.count as usize
             {
                 return Err(damaged(DamageKind::BadRecord, block.place, number));
             }

@@ -3,7 +3,9 @@
 use bytes::Bytes as Buffer;
 
 use super::entry::{Entry, Kind};
-use super::format::{BATCH_HEADER_LEN, Bytes, Checksum, RECORD_HEADER_LEN, push_record, take_record};
+use super::format::{
+    BATCH_HEADER_LEN, Bytes, Checksum, RECORD_HEADER_LEN, push_record, take_record,
+};
 
 /// One thing to write down. Records of one batch are read back all or not at all.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,12 +69,7 @@ impl Record {
 
     fn push(&self, body: &mut Vec<u8>, checksum: Checksum) {
         match self {
-            Self::Session {
-                session,
-                id,
-                inherited,
-                header,
-            } => {
+            Self::Session { session, id, inherited, header } => {
                 let parts: [&[u8]; 5] = [
                     &session.to_le_bytes(),
                     &inherited.to_le_bytes(),
@@ -82,11 +79,7 @@ impl Record {
                 ];
                 push_record(body, Kind::Session as u8, &parts, checksum);
             }
-            Self::Events {
-                session,
-                first_seq,
-                events,
-            } => {
+            Self::Events { session, first_seq, events } => {
                 let (number, first) = (session.to_le_bytes(), first_seq.to_le_bytes());
                 let count = length(events.len());
                 let lengths: Vec<[u8; 4]> = events.iter().map(|e| length(e.len())).collect();
@@ -125,12 +118,7 @@ impl Record {
                 let (session, inherited) = (from.u64()?, from.u64()?);
                 let id_length = usize::try_from(from.u32()?).ok()?;
                 let id = std::str::from_utf8(from.take(id_length)?).ok()?.to_owned();
-                Self::Session {
-                    session,
-                    id,
-                    inherited,
-                    header: rest(&from),
-                }
+                Self::Session { session, id, inherited, header: rest(&from) }
             }
             Kind::Events => {
                 let (session, first_seq, count) = (from.u64()?, from.u64()?, from.u32()?);
@@ -142,24 +130,14 @@ impl Record {
                 if !from.0.is_empty() || first_seq.checked_add(u64::from(count)).is_none() {
                     return None;
                 }
-                Self::Events {
-                    session,
-                    first_seq,
-                    events,
-                }
+                Self::Events { session, first_seq, events }
             }
-            Kind::Tail => Self::Tail {
-                session: from.u64()?,
-                payload: rest(&from),
-            },
+            Kind::Tail => Self::Tail { session: from.u64()?, payload: rest(&from) },
             Kind::Kv => {
                 let has_value = from.u8()? != 0;
                 let key_length = usize::try_from(from.u32()?).ok()?;
                 let key = payload.slice_ref(from.take(key_length)?);
-                Self::Kv {
-                    key,
-                    value: has_value.then(|| rest(&from)),
-                }
+                Self::Kv { key, value: has_value.then(|| rest(&from)) }
             }
             Kind::Tombstone => {
                 let session = from.u64()?;
@@ -176,7 +154,11 @@ fn length(bytes: usize) -> [u8; 4] {
 
 /// The body of a batch, and an entry for each record with its offset counted from the batch's start.
 #[must_use]
-pub fn encode_body(trail: &[Entry], records: &[Record], checksum: Checksum) -> (Vec<u8>, Vec<Entry>) {
+pub fn encode_body(
+    trail: &[Entry],
+    records: &[Record],
+    checksum: Checksum,
+) -> (Vec<u8>, Vec<Entry>) {
     let mut body = Vec::with_capacity(records.iter().map(Record::size).sum::<usize>() + 64);
     let mut payload = Vec::with_capacity(trail.len() * 40);
     for entry in trail {
@@ -198,7 +180,10 @@ pub fn encode_body(trail: &[Entry], records: &[Record], checksum: Checksum) -> (
 /// What a body holds: the trail, and each record with its entry (offsets counted from the batch's
 /// start). `None` if it does not have the shape of a body.
 #[must_use]
-pub fn decode_body(body: &Buffer, checksum: Checksum) -> Option<(Vec<Entry>, Vec<(Entry, Record)>)> {
+pub fn decode_body(
+    body: &Buffer,
+    checksum: Checksum,
+) -> Option<(Vec<Entry>, Vec<(Entry, Record)>)> {
     let mut from = Bytes(body);
     let (kind, payload) = take_record(&mut from, checksum)?;
     if kind != Kind::Trail as u8 {
@@ -222,17 +207,10 @@ pub fn decode_body(body: &Buffer, checksum: Checksum) -> Option<(Vec<Entry>, Vec
 
 fn entry_of(record: &Record, offset: u64, length: u32) -> Entry {
     let (kind, session, first_seq, count, key) = match record {
-        Record::Session {
-            session,
-            id,
-            inherited,
-            ..
-        } => (Kind::Session, *session, *inherited, 0, id.as_bytes().to_vec()),
-        Record::Events {
-            session,
-            first_seq,
-            events,
-        } => {
+        Record::Session { session, id, inherited, .. } => {
+            (Kind::Session, *session, *inherited, 0, id.as_bytes().to_vec())
+        }
+        Record::Events { session, first_seq, events } => {
             let count = u32::try_from(events.len()).unwrap_or(u32::MAX);
             (Kind::Events, *session, *first_seq, count, Vec::new())
         }
@@ -240,13 +218,5 @@ fn entry_of(record: &Record, offset: u64, length: u32) -> Entry {
         Record::Kv { key, .. } => (Kind::Kv, 0, 0, 0, key.to_vec()),
         Record::Tombstone { session } => (Kind::Tombstone, *session, 0, 0, Vec::new()),
     };
-    Entry {
-        kind,
-        session,
-        first_seq,
-        count,
-        offset,
-        length,
-        key,
-    }
+    Entry { kind, session, first_seq, count, offset, length, key }
 }

@@ -87,7 +87,7 @@ impl Part {
 
     fn is_empty(&self) -> bool {
         matches!(&self.contents, Contents::Scanned(scan)
-            if scan.batches.is_empty() && scan.footer.is_none())
+            if scan.batches.is_empty() && scan.bad.is_empty() && scan.footer.is_none())
     }
 
     /// The batch number from which on this part supersedes the part before it.
@@ -115,10 +115,8 @@ pub(crate) fn list_segments(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>, Jou
         Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(JournalError::io("list", segments_dir(dir), error)),
     };
-    let mut numbers: Vec<u64> = names
-        .iter()
-        .filter_map(|name| name.strip_suffix(".segment")?.parse().ok())
-        .collect();
+    let mut numbers: Vec<u64> =
+        names.iter().filter_map(|name| name.strip_suffix(".segment")?.parse().ok()).collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -189,8 +187,10 @@ fn read_part(
     if depth == Depth::Footers && length >= edges {
         let header = SegmentHeader::decode(&read(0, SEGMENT_HEADER_LEN)?);
         let trailer_at = length - TRAILER_LEN as u64;
-        let trailer = Trailer::decode(&read(trailer_at, TRAILER_LEN)?, checksum)
-            .filter(|trailer| trailer.offset.checked_add(u64::from(trailer.length)) == Some(trailer_at));
+        let trailer =
+            Trailer::decode(&read(trailer_at, TRAILER_LEN)?, checksum).filter(|trailer| {
+                trailer.offset.checked_add(u64::from(trailer.length)) == Some(trailer_at)
+            });
         if let (Some(header), Some(trailer)) = (header, trailer) {
             let bytes = read(trailer.offset, trailer.length as usize)?;
             if let Some(footer) = Footer::decode(&trailer, &bytes, checksum) {
@@ -433,15 +433,7 @@ impl Assembly {
             .collect();
         keys.sort_unstable();
         keys.dedup();
-        let damage = Damage {
-            segment,
-            offset,
-            kind,
-            missing,
-            sessions,
-            keys,
-            known,
-        };
+        let damage = Damage { segment, offset, kind, missing, sessions, keys, known };
         self.out.map.apply_damage(&damage, lost);
         self.out.damages.push(damage);
     }
@@ -505,15 +497,7 @@ fn entries_of_batch(parts: &[Part], number: u64) -> Vec<Entry> {
 /// lists. Offsets are left out: bytes cut from the middle of a file move all behind them.
 fn compare(listed: &[Entry], batches: &[Batch]) -> (Vec<Entry>, bool) {
     let key = |entry: &Entry| {
-        let Entry {
-            kind,
-            session,
-            first_seq,
-            count,
-            length,
-            key,
-            ..
-        } = entry.clone();
+        let Entry { kind, session, first_seq, count, length, key, .. } = entry.clone();
         (kind, session, first_seq, count, length, key)
     };
     let mut found: HashMap<_, i64> = HashMap::new();

@@ -96,10 +96,7 @@ pub fn scan_segment(bytes: &Buffer, checksum: Checksum) -> SegmentScan {
                     break;
                 }
                 let end = next.unwrap_or(data.len());
-                scan.bad.push(BadStretch {
-                    offset: at as u64,
-                    end: end as u64,
-                });
+                scan.bad.push(BadStretch { offset: at as u64, end: end as u64 });
                 at = end;
                 scan.end = end as u64;
             }
@@ -157,9 +154,7 @@ fn batch_at(data: &Buffer, at: usize, checksum: Checksum) -> Result<Batch, usize
 fn next_header(data: &Buffer, from: usize, checksum: Checksum) -> Option<usize> {
     let mut at = from;
     while let Some(bytes) = data.get(at..) {
-        let found = bytes
-            .windows(BATCH_MAGIC.len())
-            .position(|window| window == BATCH_MAGIC)?;
+        let found = bytes.windows(BATCH_MAGIC.len()).position(|window| window == BATCH_MAGIC)?;
         at += found;
         if BatchHeader::decode(&data[at..], checksum).is_some() {
             return Some(at);

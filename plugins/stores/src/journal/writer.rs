@@ -32,10 +32,7 @@ pub struct JournalConfig {
 impl Default for JournalConfig {
     /// Segments of 64 MiB, and 1 MiB set aside.
     fn default() -> Self {
-        Self {
-            segment_bytes: 64 << 20,
-            reserve_bytes: 1 << 20,
-        }
+        Self { segment_bytes: 64 << 20, reserve_bytes: 1 << 20 }
     }
 }
 
@@ -147,8 +144,7 @@ pub fn read_format(disk: &dyn Disk, dir: &Path) -> Result<StoreId, JournalError>
     };
     let length = file.len().map_err(|error| JournalError::io("read", &path, error))?;
     let mut text = vec![0; usize::try_from(length.min(4096)).unwrap_or(0)];
-    file.read_at(&mut text, 0)
-        .map_err(|error| JournalError::io("read", &path, error))?;
+    file.read_at(&mut text, 0).map_err(|error| JournalError::io("read", &path, error))?;
     let text = String::from_utf8_lossy(&text);
     let mut words = text.split_ascii_whitespace();
     if words.next() != Some("playhouse-store") {
@@ -167,8 +163,7 @@ pub fn read_format(disk: &dyn Disk, dir: &Path) -> Result<StoreId, JournalError>
         Some(_) => {}
     }
     let id = words.next().and_then(|word| u128::from_str_radix(word, 16).ok());
-    id.map(u128::to_be_bytes)
-        .ok_or_else(|| not_a_store("its format file has no store id"))
+    id.map(u128::to_be_bytes).ok_or_else(|| not_a_store("its format file has no store id"))
 }
 
 fn write_format(disk: &dyn Disk, dir: &Path, store: &StoreId) -> Result<(), JournalError> {
@@ -281,9 +276,7 @@ impl Writer {
         self.next_segment = found.next_segment;
         for number in &found.empty {
             let path = segment_path(&self.dir, *number);
-            self.disk
-                .remove(&path)
-                .map_err(|error| JournalError::io("remove", path, error))?;
+            self.disk.remove(&path).map_err(|error| JournalError::io("remove", path, error))?;
         }
         // Cutting is only tidiness, and it must not touch what is damaged.
         if let (Some((segment, end)), true) = (found.torn, found.damages.is_empty()) {
@@ -348,10 +341,7 @@ impl Writer {
             self.sync()?;
         }
         let size: u64 = records.iter().map(|record| record.size() as u64).sum();
-        let too_large = |bytes: u64| JournalError::BatchTooLarge {
-            bytes,
-            limit: MAX_BODY,
-        };
+        let too_large = |bytes: u64| JournalError::BatchTooLarge { bytes, limit: MAX_BODY };
         if size > MAX_BODY {
             return Err(too_large(size));
         }
@@ -372,13 +362,7 @@ impl Writer {
         };
         // `put` leaves a segment open when it succeeds.
         let segment = self.segment.as_ref().map_or(0, |segment| segment.number);
-        let unsynced = Unsynced {
-            number: self.next_batch,
-            segment,
-            offset,
-            bytes,
-            entries,
-        };
+        let unsynced = Unsynced { number: self.next_batch, segment, offset, bytes, entries };
         self.next_batch += 1;
         Ok(self.settle(unsynced))
     }
@@ -415,19 +399,13 @@ impl Writer {
 
     /// Makes the written batch the unsynced one, and tells where its records stand.
     fn settle(&mut self, unsynced: Unsynced) -> Written {
-        let absolute = |entry: &Entry| Entry {
-            offset: entry.offset + unsynced.offset,
-            ..entry.clone()
-        };
+        let absolute =
+            |entry: &Entry| Entry { offset: entry.offset + unsynced.offset, ..entry.clone() };
         let entries: Vec<Entry> = unsynced.entries.iter().map(absolute).collect();
         if let Some(segment) = &mut self.segment {
             segment.entries.extend_from_slice(&entries);
         }
-        let written = Written {
-            number: unsynced.number,
-            segment: unsynced.segment,
-            entries,
-        };
+        let written = Written { number: unsynced.number, segment: unsynced.segment, entries };
         self.trail.clone_from(&unsynced.entries);
         self.unsynced = Some(unsynced);
         written
@@ -472,10 +450,7 @@ impl Writer {
         first.extend_from_slice(&header.encode());
         first.extend_from_slice(bytes);
         let journal = segments_dir(&self.dir);
-        let made = self
-            .disk
-            .sync_dir(&journal)
-            .and_then(|()| write_once(file.as_mut(), &first));
+        let made = self.disk.sync_dir(&journal).and_then(|()| write_once(file.as_mut(), &first));
         if let Err(error) = made {
             // It must not stay: a later write would use the same number.
             let _ = file.set_len(0);
@@ -544,11 +519,7 @@ impl Writer {
             to_segment: segment,
             to_offset: offset,
         });
-        self.settle(Unsynced {
-            segment,
-            offset,
-            ..unsynced
-        });
+        self.settle(Unsynced { segment, offset, ..unsynced });
         if let Some(open) = &mut self.segment
             && let Err(error) = open.file.sync()
         {
@@ -577,13 +548,12 @@ impl Writer {
             entries: std::mem::take(&mut segment.entries),
         };
         if let Some(bytes) = footer.encode(segment.length, self.checksum) {
-            let sealed = write_once(segment.file.as_mut(), &bytes)
-                .and_then(|()| segment.file.sync());
+            let sealed =
+                write_once(segment.file.as_mut(), &bytes).and_then(|()| segment.file.sync());
             match sealed {
-                Ok(()) => self.sealed.push(Sealed {
-                    segment: segment.number,
-                    last_batch: footer.last_batch,
-                }),
+                Ok(()) => self
+                    .sealed
+                    .push(Sealed { segment: segment.number, last_batch: footer.last_batch }),
                 Err(_) => {
                     let _ = segment.file.set_len(segment.length);
                 }
@@ -659,10 +629,7 @@ fn write_once(file: &mut dyn DiskFile, bytes: &[u8]) -> io::Result<()> {
     match file.write(bytes)? {
         count if count == bytes.len() => Ok(()),
         // Linux writes short when the disk fills up in the middle; it says so only the next time.
-        _ => Err(io::Error::new(
-            io::ErrorKind::StorageFull,
-            "the write was cut short",
-        )),
+        _ => Err(io::Error::new(io::ErrorKind::StorageFull, "the write was cut short")),
     }
 }
 

@@ -86,10 +86,7 @@ fn a_failed_write_is_tried_once_more_in_a_new_segment() {
 #[test]
 fn on_a_full_disk_closers_take_the_reserve_and_work_resumes_with_room() {
     let disk = ModelDisk::default();
-    let config = JournalConfig {
-        segment_bytes: 1 << 20,
-        reserve_bytes: 4096,
-    };
+    let config = JournalConfig { segment_bytes: 1 << 20, reserve_bytes: 4096 };
     let (mut writer, _) = open(&disk, config);
     disk.state().capacity = Some(8192);
     writer.write(&[session(1, "one")], Urgency::Ordinary).unwrap();

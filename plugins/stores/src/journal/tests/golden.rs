@@ -20,20 +20,11 @@ fn records() -> [Vec<Record>; 2] {
                 Buffer::from_static(br#"{"type":"turn/end","seq":1,"time":2,"data":{"turn":1}}"#),
             ],
         },
-        Record::Tail {
-            session: 1,
-            payload: Buffer::from_static(b"\x00\x01tail"),
-        },
-        Record::Kv {
-            key: Buffer::from_static(b"k"),
-            value: Some(Buffer::from_static(b"value")),
-        },
+        Record::Tail { session: 1, payload: Buffer::from_static(b"\x00\x01tail") },
+        Record::Kv { key: Buffer::from_static(b"k"), value: Some(Buffer::from_static(b"value")) },
     ];
     let second = vec![
-        Record::Kv {
-            key: Buffer::from_static(b"k"),
-            value: None,
-        },
+        Record::Kv { key: Buffer::from_static(b"k"), value: None },
         Record::Tombstone { session: 1 },
     ];
     [first, second]
@@ -69,16 +60,16 @@ fn the_writer_writes_the_golden_bytes() {
     writer.seal().unwrap();
     let files = disk.files();
     let written = hex(&files[&segment(1)]);
-    assert!(written == SEALED, "the format has changed; if that is meant, raise its version:\n{written}");
+    assert!(
+        written == SEALED,
+        "the format has changed; if that is meant, raise its version:\n{written}"
+    );
     assert_eq!(files[&dir().join("format")], FORMAT.as_bytes());
 }
 
 #[test]
 fn the_golden_bytes_read_as_what_was_written() {
-    let files = [
-        (segment(1), unhex(SEALED)),
-        (dir().join("format"), FORMAT.as_bytes().to_vec()),
-    ];
+    let files = [(segment(1), unhex(SEALED)), (dir().join("format"), FORMAT.as_bytes().to_vec())];
     let disk = ModelDisk::from_files(&files.into());
     assert_eq!(read_format(&disk, &dir()).unwrap(), STORE);
     let bytes = Buffer::from(unhex(SEALED));

@@ -22,10 +22,7 @@ pub fn dir() -> PathBuf {
 }
 
 pub fn small(segment_bytes: u64) -> JournalConfig {
-    JournalConfig {
-        segment_bytes,
-        reserve_bytes: 0,
-    }
+    JournalConfig { segment_bytes, reserve_bytes: 0 }
 }
 
 pub fn open(disk: &ModelDisk, config: JournalConfig) -> (Writer, Recovered) {
@@ -111,13 +108,10 @@ pub fn sample() -> Sample {
     }
     writer.sync().unwrap();
     let mut files = disk.files();
-    files.retain(|path, _| path.extension().is_some_and(|ext| ext == "segment") || path.ends_with("format"));
-    Sample {
-        files,
-        counts,
-        before_last,
-        batches,
-    }
+    files.retain(|path, _| {
+        path.extension().is_some_and(|ext| ext == "segment") || path.ends_with("format")
+    });
+    Sample { files, counts, before_last, batches }
 }
 
 pub fn segment(number: u64) -> PathBuf {
@@ -167,10 +161,7 @@ fn a_reopened_journal_goes_on_where_it_ended() {
 fn tails_are_superseded_by_events_and_tombstones_end_a_session() {
     let disk = ModelDisk::default();
     let (mut writer, _) = open(&disk, small(1 << 20));
-    let tail = |session| Record::Tail {
-        session,
-        payload: Buffer::from_static(b"chunks"),
-    };
+    let tail = |session| Record::Tail { session, payload: Buffer::from_static(b"chunks") };
     writer.write(&[session(1, "one"), session(2, "two")], Urgency::Ordinary).unwrap();
     writer.write(&[tail(1), tail(2)], Urgency::Ordinary).unwrap();
     writer.write(&[events(1, 0, 1)], Urgency::Ordinary).unwrap();

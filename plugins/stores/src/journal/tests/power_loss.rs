@@ -24,10 +24,8 @@ struct History {
 
 /// One life of a writer over what an earlier one left.
 fn live(disk: &ModelDisk, before: &Counts, dice: &mut Dice, faulty: bool) -> History {
-    let mut history = History {
-        states: vec![before.clone()],
-        told: vec![Told { at: 0, durable: 0 }],
-    };
+    let mut history =
+        History { states: vec![before.clone()], told: vec![Told { at: 0, durable: 0 }] };
     let Ok(mut writer) = Writer::open(Arc::new(disk.clone()), &dir(), STORE, small(3000)) else {
         return history;
     };
