@@ -97,18 +97,18 @@ impl Index {
     ///
     /// When sled fails or panics.
     pub fn add(&self, recent: &Map, covered: &Covered) -> Result<(), IndexError> {
-        let mut batch = sled::Batch::default();
-        for &number in &recent.deleted {
-            batch.insert(Key::Deleted(number).encode(), &[]);
-        }
-        for (key, value) in rows(recent) {
-            batch.insert(key, value);
-        }
         let deleted = recent.deleted.clone();
+        let rows: Vec<_> = rows(recent).collect();
         let covered = covered.clone();
         self.thread.call(move |tree| {
+            let mut batch = sled::Batch::default();
+            // First, since a new session may have taken the id of a deleted one.
             for number in deleted {
                 remove_session(tree, number, &mut batch)?;
+                batch.insert(Key::Deleted(number).encode(), &[]);
+            }
+            for (key, value) in rows {
+                batch.insert(key, value);
             }
             batch.insert(Key::Covered.encode(), to_json(&covered));
             tree.apply_batch(batch)

@@ -52,7 +52,7 @@ pub enum DamageKind {
 }
 
 impl DamageKind {
-    fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Self::BadBatch => "a batch's checksum does not hold and good batches follow it",
             Self::MissingBatches => "batches are missing",

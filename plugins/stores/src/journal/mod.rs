@@ -31,5 +31,6 @@ pub use format::{Checksum, FORMAT_VERSION, StoreId};
 pub use map::{Block, Map, Place, SessionMap};
 pub use reader::Reader;
 pub use record::Record;
+pub(crate) use recovery::sealed_end;
 pub use recovery::{Depth, Recovered, recover};
 pub use writer::{JournalConfig, Moved, Sealed, Urgency, Writer, Written, read_format};

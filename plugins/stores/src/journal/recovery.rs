@@ -121,6 +121,25 @@ pub(crate) fn list_segments(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>, Jou
     Ok(numbers)
 }
 
+/// The numbers of the next segment and batch, if the journal ends in a footer.
+pub(crate) fn sealed_end(
+    disk: &dyn Disk,
+    dir: &Path,
+    store: &StoreId,
+) -> Result<Option<(u64, u64)>, JournalError> {
+    let Some(number) = list_segments(disk, dir)?.pop() else { return Ok(Some((1, 1))) };
+    let path = segment_path(dir, number);
+    let checksum = Checksum::of_store(store);
+    let part = read_part(disk, &path, checksum, Depth::Footers)
+        .map_err(|error| JournalError::io("read", path, error))?;
+    Ok(match part {
+        Contents::Sealed(header, footer) if header.segment == number => {
+            Some((number + 1, footer.last_batch + 1))
+        }
+        _ => None,
+    })
+}
+
 /// Reads a journal. Takes no lock and changes nothing, so it may run beside a live writer: it then
 /// sees a prefix of what is being written.
 pub fn recover(

@@ -596,6 +596,12 @@ impl Writer {
         self.unsynced.is_some()
     }
 
+    /// Whether the journal ends in a footer, or is empty.
+    #[must_use]
+    pub fn is_sealed(&self) -> bool {
+        self.segment.is_none() && self.unsynced.is_none()
+    }
+
     /// Writes the reserve file, if it is wanted and there is room. A full disk is no error here.
     fn set_reserve_aside(&mut self) {
         let path = reserve_path(&self.dir);
