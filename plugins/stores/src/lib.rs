@@ -8,5 +8,5 @@ mod memory;
 #[cfg(test)]
 mod contract;
 
-pub use journal_store::{JournalStore, JournalStoreConfig};
+pub use journal_store::{JournalReader, JournalStore, JournalStoreConfig, VerifyReport, verify};
 pub use memory::MemoryStore;

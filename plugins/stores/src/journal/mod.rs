@@ -22,7 +22,7 @@ mod scan;
 mod writer;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use disk::{Disk, DiskFile, Held, LockOutcome, RealDisk};
 pub use entry::{Entry, Kind};

@@ -63,14 +63,25 @@ impl Core {
         ledger: Ledger,
     ) -> Self {
         let store = writer.store();
+        let slot = Mutex::new(Slot::Free(Box::new(writer)));
+        Self { config, slot, ..Self::reading(disk, dir, &store, ledger) }
+    }
+
+    /// A core that cannot write.
+    pub(crate) fn reading(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        store: &StoreId,
+        ledger: Ledger,
+    ) -> Self {
         Self {
             dir: dir.to_path_buf(),
-            reader: Reader::new(Arc::clone(&disk), dir, &store),
+            reader: Reader::new(Arc::clone(&disk), dir, store),
             disk,
-            store,
-            config,
+            store: *store,
+            config: JournalConfig::default(),
             ledger: Mutex::new(ledger),
-            slot: Mutex::new(Slot::Free(Box::new(writer))),
+            slot: Mutex::new(Slot::Closed),
             slot_changed: Condvar::new(),
         }
     }

@@ -24,6 +24,7 @@ mod job;
 mod keeper;
 mod office;
 mod open;
+mod reading;
 mod session_writer;
 
 #[cfg(test)]
@@ -50,6 +51,7 @@ use core::Core;
 use job::Job;
 use keeper::{Keeper, KeeperArgs, Post};
 use office::Office;
+pub use reading::{JournalReader, VerifyReport, verify};
 use session_writer::{JournalSessionWriter, release};
 
 /// How a journal store behaves.

@@ -59,6 +59,8 @@ pub enum Fault {
     ShortWrite(usize),
     /// The next write fails with EIO.
     FailWrite,
+    /// The next write panics.
+    Panic,
     /// Creating the next file fails with EIO.
     FailCreate,
 }
@@ -342,8 +344,14 @@ impl DiskFile for ModelFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
         let mut count = bytes.len();
-        match state.take_fault(|fault| matches!(fault, Fault::ShortWrite(_) | Fault::FailWrite)) {
+        match state.take_fault(|fault| {
+            matches!(fault, Fault::ShortWrite(_) | Fault::FailWrite | Fault::Panic)
+        }) {
             Some(Fault::FailWrite) => return Err(eio()),
+            Some(Fault::Panic) => {
+                drop(state);
+                panic!("a disk that panics");
+            }
             Some(Fault::ShortWrite(limit)) => count = count.min(limit),
             _ => {}
         }
