@@ -1,9 +1,10 @@
 //! Claims: who may write which session.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use playhouse_messages::{header::SessionHeader, id::SessionId};
+use playhouse_messages::{event::Seq, header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::StoreError;
 
 /// The right to write one session, and how far it is stored.
@@ -14,6 +15,8 @@ pub(crate) struct Claim {
     /// Whether it only keeps others away while the session is looked up: nothing to show yet.
     pub(crate) placeholder: bool,
     stored: Mutex<Stored>,
+    /// The seq behind the last event that was submitted.
+    submitted: AtomicU64,
 }
 
 /// How far a claimed session is stored.
@@ -27,8 +30,14 @@ pub(crate) struct Stored {
 
 impl Claim {
     pub(crate) fn new(header: Arc<SessionHeader>, inherited: u64, stored: Stored) -> Self {
-        let (id, stored) = (header.id.clone(), Mutex::new(stored));
-        Self { id, header, inherited, placeholder: false, stored }
+        Self {
+            id: header.id.clone(),
+            header,
+            inherited,
+            placeholder: false,
+            submitted: AtomicU64::new(stored.next_seq),
+            stored: Mutex::new(stored),
+        }
     }
 
     /// A claim that only keeps others away.
@@ -40,6 +49,16 @@ impl Claim {
     pub(crate) fn stored(&self) -> MutexGuard<'_, Stored> {
         // Two numbers, set together: whole even if a holder has panicked.
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that events up to `end_seq` are on their way.
+    pub(crate) fn submit(&self, end_seq: Seq) {
+        self.submitted.fetch_max(end_seq, Ordering::AcqRel);
+    }
+
+    /// The seq behind the last event that was submitted.
+    pub(crate) fn submitted(&self) -> Seq {
+        self.submitted.load(Ordering::Acquire)
     }
 
     pub(crate) fn header_json(&self) -> Result<Bytes, StoreError> {

@@ -2,7 +2,7 @@
 //!
 //! It guarantees that jobs are done in the order in which they came, many with one write, and that
 //! what is written is durable at the latest one window later. When it dies, queued jobs are dropped
-//! unanswered, which tells their senders to send them to the next one; the job that is being done is
+//! unanswered, and the tray gives them to the next one; the job that is being done is
 //! done to its end by the desk, which then leaves the journal to the next committer's desk.
 
 use std::collections::VecDeque;
@@ -12,7 +12,6 @@ use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use ractor::{Actor, ActorProcessingErr, ActorRef};
-use tokio::sync::oneshot;
 
 use super::core::Core;
 use super::desk::{self, Report};
@@ -116,8 +115,7 @@ impl Actor for Committer {
                 if state.window_open && window == state.window {
                     state.window_open = false;
                     // Nobody waits for this one; a failure shows at the next flush.
-                    let (reply, _) = oneshot::channel();
-                    state.queue.push_back(Item { job: Job::Sync, reply, permit: None });
+                    state.queue.push_back(Item { job: Job::Sync, answer_to: None });
                 }
             }
         }

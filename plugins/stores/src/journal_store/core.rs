@@ -133,6 +133,9 @@ impl Core {
         ledger.damages = found.damages;
         for claim in ledger.claims.values() {
             let mut stored = claim.stored();
+            // The thread may have died between the write that stored the session and this note.
+            let number = found.map.ids.get(claim.id.as_str()).filter(|_| !claim.placeholder);
+            stored.number = stored.number.or(number.copied());
             if let Some(session) = stored.number.and_then(|number| found.map.sessions.get(&number))
             {
                 stored.next_seq = session.next_seq;

@@ -107,7 +107,7 @@ impl Desk {
         let closes = |item: &Item| item.job.closes();
         if !outcomes.iter().any(full) || !items.iter().any(closes) {
             for (item, outcome) in items.into_iter().zip(outcomes) {
-                reply(item, outcome);
+                item.answer(outcome);
             }
             return;
         }
@@ -117,12 +117,12 @@ impl Desk {
             if full(&outcome) && item.job.closes() {
                 closers.push(item);
             } else {
-                reply(item, outcome);
+                item.answer(outcome);
             }
         }
         let outcomes = self.write_all(&closers, Urgency::Closing);
         for (item, outcome) in closers.into_iter().zip(outcomes) {
-            reply(item, outcome);
+            item.answer(outcome);
         }
     }
 
@@ -165,8 +165,12 @@ impl Desk {
     fn plan(&self, plan: &mut Plan, job: &Job) -> Outcome {
         match job {
             Job::Append { claim, batch } => self.plan_events(plan, claim, batch),
-            Job::Tail { claim, payload } => {
-                let session = self.planned(plan, claim)?.number;
+            Job::Tail { claim, payload, next_seq } => {
+                let planned = self.planned(plan, claim)?;
+                if planned.next_seq > *next_seq {
+                    return Ok(());
+                }
+                let session = planned.number;
                 plan.records.push(Record::Tail { session, payload: payload.clone() });
                 Ok(())
             }
@@ -321,15 +325,9 @@ impl Desk {
     }
 }
 
-fn reply(item: Item, outcome: Outcome) {
-    // Whoever gave up waiting does not want to know.
-    let _ = item.reply.send(outcome);
-    drop(item.permit);
-}
-
 fn answer(items: Vec<Item>, outcome: impl Fn(&Job) -> Outcome) {
     for item in items {
         let outcome = outcome(&item.job);
-        reply(item, outcome);
+        item.answer(outcome);
     }
 }

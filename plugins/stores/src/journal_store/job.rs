@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use playhouse_messages::event::Seq;
 use playhouse_plugin_api::store::{EventBatch, StoreError};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use super::claim::Claim;
+use super::tray::Tray;
 
 /// One thing to do. Cheap to clone, so that it can be sent again to the next committer.
 #[derive(Clone)]
@@ -14,7 +15,13 @@ pub(crate) enum Job {
     /// Write events.
     Append { claim: Arc<Claim>, batch: EventBatch },
     /// Write the stream of an attempt that has not settled.
-    Tail { claim: Arc<Claim>, payload: Bytes },
+    Tail {
+        claim: Arc<Claim>,
+        payload: Bytes,
+        /// The seq that the next event had when it was submitted. If more events are stored when
+        /// the job is done (again, perhaps), they have superseded it.
+        next_seq: Seq,
+    },
     /// Write the header of a session that has no events yet.
     Materialize { claim: Arc<Claim> },
     /// Write a small value.
@@ -54,10 +61,19 @@ impl Job {
 /// How a job ends.
 pub(crate) type Outcome = Result<(), StoreError>;
 
-/// A job with whom to tell. Dropping it unanswered tells that it may be sent again.
+/// A job on its way through committer and desk. Dropping it unanswered leaves it in the tray, for
+/// the next committer.
 pub(crate) struct Item {
     pub(crate) job: Job,
-    pub(crate) reply: oneshot::Sender<Outcome>,
-    /// Its share of the bytes that may wait, given back when it is done.
-    pub(crate) permit: Option<OwnedSemaphorePermit>,
+    /// The tray and the job's ticket there; `None` if nobody waits.
+    pub(crate) answer_to: Option<(Arc<Tray>, u64)>,
+}
+
+impl Item {
+    /// Says how the job ended.
+    pub(crate) fn answer(self, outcome: Outcome) {
+        if let Some((tray, ticket)) = self.answer_to {
+            tray.answer(ticket, outcome);
+        }
+    }
 }

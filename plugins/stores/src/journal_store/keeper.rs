@@ -6,33 +6,22 @@ use std::time::Duration;
 
 use playhouse_plugin_api::store::StoreError;
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::committer::{Committer, CommitterArgs, CommitterMessage};
+use super::committer::{Committer, CommitterArgs};
 use super::core::Core;
+use super::tray::Tray;
 
 /// More deaths than this within [`DEATHS_WITHIN`] and the store gives up.
 const DEATHS_MAX: usize = 8;
 const DEATHS_WITHIN: Duration = Duration::from_secs(10);
-
-/// Where jobs go.
-#[derive(Clone)]
-pub(crate) enum Post {
-    /// There is no committer now; there will be.
-    Vacant,
-    /// To this one.
-    Filled(ActorRef<CommitterMessage>),
-    /// Nowhere any more, and why.
-    Abolished(StoreError),
-}
 
 pub(crate) struct Keeper;
 
 pub(crate) struct KeeperArgs {
     pub(crate) core: Arc<Core>,
     pub(crate) window: Duration,
-    pub(crate) post: Arc<watch::Sender<Post>>,
+    pub(crate) tray: Arc<Tray>,
 }
 
 pub(crate) struct KeeperState {
@@ -90,7 +79,7 @@ impl Actor for Keeper {
             SupervisionEvent::ActorFailed(who, error) => (who, error.to_string()),
             _ => return Ok(()),
         };
-        let is_open = !matches!(&*state.args.post.borrow(), Post::Abolished(_));
+        let is_open = state.args.tray.abolished().is_none();
         if state.committer != Some(who.get_id()) || !is_open {
             return Ok(());
         }
@@ -105,11 +94,11 @@ impl Actor for Keeper {
             let what = format!("writing {}", state.args.core.describe());
             let cause = format!("its committer died {deaths} times in a row, lastly: {why}");
             tracing::error!(%what, %cause);
-            state.args.post.send_replace(Post::Abolished(StoreError::Io { what, cause }));
+            state.args.tray.abolish(StoreError::Io { what, cause });
             return Ok(());
         }
         tracing::warn!(%why, deaths, "the committer died; another takes over");
-        state.args.post.send_replace(Post::Vacant);
+        state.args.tray.vacate();
         if deaths == 1 {
             return state.fill(&myself).await;
         }
@@ -121,13 +110,13 @@ impl Actor for Keeper {
 
 impl KeeperState {
     async fn fill(&mut self, myself: &ActorRef<KeeperMessage>) -> Result<(), ActorProcessingErr> {
-        if self.committer.is_some() || matches!(&*self.args.post.borrow(), Post::Abolished(_)) {
+        if self.committer.is_some() || self.args.tray.abolished().is_some() {
             return Ok(());
         }
         let args = CommitterArgs { core: Arc::clone(&self.args.core), window: self.args.window };
         let (committer, _) = Actor::spawn_linked(None, Committer, args, myself.get_cell()).await?;
         self.committer = Some(committer.get_id());
-        self.args.post.send_replace(Post::Filled(committer));
+        self.args.tray.fill(committer);
         Ok(())
     }
 }

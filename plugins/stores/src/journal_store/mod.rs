@@ -6,14 +6,14 @@
 //! the first write after a sync and that later events do not extend. At most one batch is written
 //! and not synced, so a write that follows another syncs that one first.
 //!
-//! When the committer dies, a `Keeper` starts the next one, and jobs that were not answered are sent
-//! again; so an append may be done twice, which is why equal events are no error.
+//! When the committer dies, a `Keeper` starts the next one, which gets all jobs that are unanswered;
+//! so an append may be done twice, which is why equal events are no error.
 //!
 //! The **index** (sled) is a cache, written when a segment is sealed and on [`Store::close`]. It is
 //! believed after a clean close; otherwise it is compared with the journal and corrected.
 //!
-//! Bytes that are accepted and not written are bounded ([`JournalStoreConfig::waiting_bytes`]):
-//! calls beyond wait. Await one append before the next if the order matters then.
+//! Bytes that are with the committer and not written are bounded
+//! ([`JournalStoreConfig::waiting_bytes`]): calls beyond wait their turn, in the order of the calls.
 
 mod claim;
 mod committer;
@@ -26,6 +26,7 @@ mod office;
 mod open;
 mod reading;
 mod session_writer;
+mod tray;
 
 #[cfg(test)]
 mod tests;
@@ -42,17 +43,17 @@ use playhouse_plugin_api::store::{
     ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError, StoredSession,
 };
 use ractor::{Actor, ActorCell};
-use tokio::sync::watch;
 
 use crate::journal::{Damage, Disk, JournalConfig, RealDisk};
 use claim::{Claim, Stored};
 pub(crate) use claim::{ID_BYTES_MAX, check_new};
 use core::Core;
 use job::Job;
-use keeper::{Keeper, KeeperArgs, Post};
+use keeper::{Keeper, KeeperArgs};
 use office::Office;
 pub use reading::{JournalReader, VerifyReport, verify};
-use session_writer::{JournalSessionWriter, release};
+use session_writer::JournalSessionWriter;
+use tray::Tray;
 
 /// How a journal store behaves.
 #[derive(Debug, Clone)]
@@ -62,7 +63,7 @@ pub struct JournalStoreConfig {
     pub journal: JournalConfig,
     /// How long written events may stay undurable when nobody waits for them. 200 ms by default.
     pub window: Duration,
-    /// How many payload bytes may be accepted and not written. 64 MiB by default.
+    /// How many payload bytes may be with the committer and not written. 64 MiB by default.
     pub waiting_bytes: usize,
     /// Whether to keep an index. Without one every session's blocks are kept in memory.
     pub index: bool,
@@ -113,16 +114,15 @@ impl JournalStore {
         let (journal, with_index) = (config.journal.clone(), config.index);
         let core = blocking(move || open::open(disk, &dir, journal, with_index)).await?;
         let core = Arc::new(core);
-        let post = Arc::new(watch::Sender::new(Post::Vacant));
+        let tray = Arc::new(Tray::new(config.waiting_bytes));
         let args =
-            KeeperArgs { core: Arc::clone(&core), window: config.window, post: Arc::clone(&post) };
+            KeeperArgs { core: Arc::clone(&core), window: config.window, tray: Arc::clone(&tray) };
         let spawned = Actor::spawn(None, Keeper, args).await;
         let (keeper, _) = spawned.map_err(|error| StoreError::Io {
             what: format!("starting the committer of {}", core.describe()),
             cause: error.to_string(),
         })?;
-        let office = Office::new(core, post, keeper, config.waiting_bytes);
-        Ok(Self { office: Arc::new(office) })
+        Ok(Self { office: Arc::new(Office { core, tray, keeper }) })
     }
 
     /// The actor that supervises the store's committer, for linking it below another.
@@ -154,8 +154,8 @@ impl JournalStore {
     }
 
     fn check_open(&self) -> Result<(), StoreError> {
-        match &*self.office.post.borrow() {
-            Post::Abolished(StoreError::Closed) => Err(StoreError::Closed),
+        match self.office.tray.abolished() {
+            Some(StoreError::Closed) => Err(StoreError::Closed),
             // Whatever else ended the committer, reading still works.
             _ => Ok(()),
         }
@@ -192,7 +192,7 @@ impl Entered {
 impl Drop for Entered {
     fn drop(&mut self) {
         if let Some(claim) = &self.claim {
-            release(&self.office, claim);
+            self.office.release(claim);
         }
     }
 }
@@ -332,7 +332,7 @@ impl Store for JournalStore {
                 return Ok(());
             }
             let closed = self.office.submit(Job::Close).await;
-            self.office.abolish(StoreError::Closed);
+            self.office.tray.abolish(StoreError::Closed);
             self.office.keeper.stop(None);
             match closed {
                 // Somebody else closed it meanwhile.

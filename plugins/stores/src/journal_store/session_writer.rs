@@ -50,24 +50,18 @@ fn flush(
     .boxed()
 }
 
-/// Gives a claim back, if it is still this one.
-pub(crate) fn release(office: &Office, claim: &Arc<Claim>) {
-    let mut ledger = office.core.ledger();
-    if ledger.claims.get(&claim.id).is_some_and(|held| Arc::ptr_eq(held, claim)) {
-        ledger.claims.remove(&claim.id);
-    }
-}
-
 impl SessionWriter for JournalSessionWriter {
     fn append(&self, batch: EventBatch) -> BoxFuture<'static, Result<(), StoreError>> {
         if batch.events.is_empty() && !self.closed.load(Ordering::Acquire) {
             return ready(Ok(())).boxed();
         }
+        self.claim.submit(batch.first_seq.saturating_add(batch.events.len() as u64));
         self.submit(Job::Append { claim: Arc::clone(&self.claim), batch })
     }
 
     fn tail(&self, payload: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.submit(Job::Tail { claim: Arc::clone(&self.claim), payload })
+        let (claim, next_seq) = (Arc::clone(&self.claim), self.claim.submitted());
+        self.submit(Job::Tail { claim, payload, next_seq })
     }
 
     fn flush(&self) -> BoxFuture<'static, Result<(), StoreError>> {
@@ -86,7 +80,7 @@ impl SessionWriter for JournalSessionWriter {
         let flushed = flush(&office, &claim, false);
         async move {
             let flushed = flushed.await;
-            release(&office, &claim);
+            office.release(&claim);
             flushed
         }
         .boxed()
@@ -96,7 +90,7 @@ impl SessionWriter for JournalSessionWriter {
 impl Drop for JournalSessionWriter {
     fn drop(&mut self) {
         if !self.closed.load(Ordering::Acquire) {
-            release(&self.office, &self.claim);
+            self.office.release(&self.claim);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use playhouse_plugin_api::store::EventBatch;
 
+use super::tray::Post;
 use super::*;
 use crate::contract::{batch, header, texts};
 use crate::journal::tests::model_disk::{Cut, Dice, Fault, ModelDisk, Op, seed};
@@ -28,7 +29,7 @@ async fn on_model(
 impl JournalStore {
     /// The committer of the moment.
     async fn committer(&self) -> ractor::ActorRef<committer::CommitterMessage> {
-        let mut post = self.office.post.subscribe();
+        let mut post = self.office.tray.post();
         let found = post.wait_for(|post| matches!(post, Post::Filled(_))).await.unwrap();
         let Post::Filled(committer) = found.clone() else { unreachable!() };
         committer
@@ -57,8 +58,11 @@ async fn a_killed_committer_loses_nothing_and_doubles_nothing() {
         let store = Arc::clone(&store);
         tokio::spawn(async move {
             let writer = store.create(&header(&format!("s{n}")), 0).await.unwrap();
-            for seq in 0..60 {
-                writer.append(batch(seq, 1)).await.unwrap();
+            for seq in (0..60).step_by(2) {
+                // Two under way at once: they must not overtake each other at a new committer.
+                let (a, b) = (writer.append(batch(seq, 1)), writer.append(batch(seq + 1, 1)));
+                b.await.unwrap();
+                a.await.unwrap();
                 if seq % 7 == n % 7 {
                     writer.flush().await.unwrap();
                 }
@@ -78,7 +82,7 @@ async fn a_killed_committer_loses_nothing_and_doubles_nothing() {
                 }
                 committer.kill();
                 let dead = committer.get_id();
-                let mut post = store.office.post.subscribe();
+                let mut post = store.office.tray.post();
                 let other = |post: &Post| matches!(post, Post::Filled(c) if c.get_id() != dead);
                 post.wait_for(other).await.unwrap();
             }
@@ -105,7 +109,7 @@ async fn a_committer_that_keeps_dying_ends_writing_and_not_reading() {
     let writer = store.create(&header("s"), 0).await.unwrap();
     writer.append(batch(0, 1)).await.unwrap();
     tokio::time::pause();
-    let mut post = store.office.post.subscribe();
+    let mut post = store.office.tray.post();
     let ended = loop {
         let now = post
             .wait_for(|post| matches!(post, Post::Filled(_) | Post::Abolished(_)))
@@ -135,12 +139,29 @@ async fn a_panic_of_the_writing_thread_opens_the_journal_anew() {
     let store = on_model(&disk, small()).await.unwrap();
     let writer = store.create(&header("s"), 0).await.unwrap();
     writer.append(batch(0, 3)).await.unwrap();
-    disk.fault(Fault::Panic);
-    // The write that panics is sent again to the next committer.
-    writer.append(batch(3, 3)).await.unwrap();
+    let other = store.create(&header("other"), 0).await.unwrap();
+    for fault in [Fault::Panic, Fault::PanicAfter] {
+        disk.fault(fault);
+        let next = store.read(&"s".into()).await.unwrap().events.len() as u64;
+        // What panics before or after the bytes are written is done by the next committer; a tail
+        // that the events behind it supersede does not come back.
+        let tail = writer.tail(Bytes::from_static(b"chunks"));
+        let append = writer.append(batch(next, 3));
+        let (tail, append) = futures::join!(tail, append);
+        (tail.unwrap(), append.unwrap());
+        other.append(batch(0, 2)).await.unwrap();
+        assert_eq!(store.read(&"s".into()).await.unwrap().tail, None);
+    }
+    writer.append(batch(9, 1)).await.unwrap();
     writer.flush().await.unwrap();
-    assert_eq!(store.read(&"s".into()).await.unwrap().events, texts(0, 6));
+    assert_eq!(store.read(&"other".into()).await.unwrap().events, texts(0, 2));
+    assert_eq!(store.stat(&"s".into()).await.unwrap().unwrap().event_count, 10);
+    assert_eq!(store.list(ListQuery::default()).await.unwrap().sessions.len(), 2);
+    assert_eq!(store.read(&"s".into()).await.unwrap().events, texts(0, 10));
     store.close().await.unwrap();
+    drop((writer, other, store));
+    let store = on_model(&disk, small()).await.unwrap();
+    assert_eq!(store.read(&"s".into()).await.unwrap().events, texts(0, 10));
 }
 
 #[tokio::test]

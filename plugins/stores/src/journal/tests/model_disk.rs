@@ -59,8 +59,9 @@ pub enum Fault {
     ShortWrite(usize),
     /// The next write fails with EIO.
     FailWrite,
-    /// The next write panics.
+    /// The next write panics, before or after it took place.
     Panic,
+    PanicAfter,
     /// Creating the next file fails with EIO.
     FailCreate,
 }
@@ -344,9 +345,8 @@ impl DiskFile for ModelFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
         let mut count = bytes.len();
-        match state.take_fault(|fault| {
-            matches!(fault, Fault::ShortWrite(_) | Fault::FailWrite | Fault::Panic)
-        }) {
+        let fault = state.take_fault(|fault| !matches!(fault, Fault::FailSync | Fault::FailCreate));
+        match fault {
             Some(Fault::FailWrite) => return Err(eio()),
             Some(Fault::Panic) => {
                 drop(state);
@@ -364,6 +364,8 @@ impl DiskFile for ModelFile {
         let count = taken.len();
         state.log.push(Op::Write(self.inode, self.at, taken));
         self.at += count as u64;
+        drop(state);
+        assert!(fault != Some(Fault::PanicAfter), "a disk that panics when it is done");
         Ok(count)
     }
 
