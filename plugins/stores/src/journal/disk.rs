@@ -46,7 +46,7 @@ pub trait DiskFile: Send + Sync {
     /// Cuts the file and moves the write position to its new end.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
     /// Length in bytes.
-    fn len(&self) -> io::Result<u64>;
+    fn length(&self) -> io::Result<u64>;
     /// Fills `buf` from `offset`, or fails with `UnexpectedEof`.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 }
@@ -164,7 +164,7 @@ impl DiskFile for RealFile {
         self.0.seek(SeekFrom::Start(len)).map(|_| ())
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }
 

@@ -67,6 +67,23 @@ pub struct SessionMap {
     pub damage: Option<Damage>,
 }
 
+impl SessionMap {
+    /// All but the blocks, of which there may be many.
+    #[must_use]
+    pub fn without_blocks(&self) -> Self {
+        Self {
+            id: self.id.clone(),
+            place: self.place,
+            inherited: self.inherited,
+            blocks: Vec::new(),
+            next_seq: self.next_seq,
+            size_bytes: self.size_bytes,
+            tail: self.tail,
+            damage: self.damage.clone(),
+        }
+    }
+}
+
 /// The map. See the module's text.
 #[derive(Debug, Clone, Default)]
 pub struct Map {

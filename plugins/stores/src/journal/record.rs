@@ -177,13 +177,13 @@ pub fn encode_body(
     (body, entries)
 }
 
+/// Records with their entries.
+pub type Records = Vec<(Entry, Record)>;
+
 /// What a body holds: the trail, and each record with its entry (offsets counted from the batch's
 /// start). `None` if it does not have the shape of a body.
 #[must_use]
-pub fn decode_body(
-    body: &Buffer,
-    checksum: Checksum,
-) -> Option<(Vec<Entry>, Vec<(Entry, Record)>)> {
+pub fn decode_body(body: &Buffer, checksum: Checksum) -> Option<(Vec<Entry>, Records)> {
     let mut from = Bytes(body);
     let (kind, payload) = take_record(&mut from, checksum)?;
     if kind != Kind::Trail as u8 {

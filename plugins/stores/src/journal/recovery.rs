@@ -196,7 +196,7 @@ fn read_part(
     depth: Depth,
 ) -> io::Result<Contents> {
     let file = disk.open(path)?;
-    let length = file.len()?;
+    let length = file.length()?;
     let read = |offset: u64, count: usize| -> io::Result<Vec<u8>> {
         let mut buf = vec![0; count];
         file.read_at(&mut buf, offset)?;

@@ -1,6 +1,5 @@
 //! Writing the journal: one write a batch, one batch unsynced, a new segment after any doubt.
 
-use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +13,11 @@ use super::format::{
     BATCH_HEADER_LEN, Checksum, FORMAT_VERSION, Footer, MAX_BODY, SEGMENT_HEADER_LEN,
     SegmentHeader, StoreId, encode_batch,
 };
+use super::format_file::{read_format, write_format};
 use super::record::{Record, encode_body};
-use super::recovery::{Depth, LastBatch, Recovered, recover, segment_path, segments_dir};
+use super::recovery::{
+    Depth, LastBatch, Recovered, list_segments, recover, segment_path, segments_dir,
+};
 use super::scan::records_at;
 
 /// Sizes of a journal.
@@ -116,75 +118,12 @@ pub struct Writer {
     _lock: Box<dyn Held>,
 }
 
-fn format_path(dir: &Path) -> PathBuf {
-    dir.join("format")
-}
-
 fn reserve_path(dir: &Path) -> PathBuf {
     dir.join("reserve")
 }
 
-/// Reads the store's id from its format file.
-///
-/// # Errors
-///
-/// `NotAStore` if there is none, `FormatUnsupported` if a newer version wrote it.
-pub fn read_format(disk: &dyn Disk, dir: &Path) -> Result<StoreId, JournalError> {
-    let not_a_store = |reason: &str| JournalError::NotAStore {
-        dir: dir.to_path_buf(),
-        reason: reason.to_owned(),
-    };
-    let path = format_path(dir);
-    let file = match disk.open(&path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(not_a_store("it has no format file"));
-        }
-        Err(error) => return Err(JournalError::io("open", path, error)),
-    };
-    let length = file.len().map_err(|error| JournalError::io("read", &path, error))?;
-    let mut text = vec![0; usize::try_from(length.min(4096)).unwrap_or(0)];
-    file.read_at(&mut text, 0).map_err(|error| JournalError::io("read", &path, error))?;
-    let text = String::from_utf8_lossy(&text);
-    let mut words = text.split_ascii_whitespace();
-    if words.next() != Some("playhouse-store") {
-        return Err(not_a_store("its format file does not begin with `playhouse-store`"));
-    }
-    let version = words.next().and_then(|word| word.parse::<u64>().ok());
-    match version {
-        None => return Err(not_a_store("its format file names no version")),
-        Some(found) if found > u64::from(FORMAT_VERSION) => {
-            return Err(JournalError::FormatUnsupported {
-                dir: dir.to_path_buf(),
-                found,
-                supported: u64::from(FORMAT_VERSION),
-            });
-        }
-        Some(_) => {}
-    }
-    let id = words.next().and_then(|word| u128::from_str_radix(word, 16).ok());
-    id.map(u128::to_be_bytes).ok_or_else(|| not_a_store("its format file has no store id"))
-}
-
-fn write_format(disk: &dyn Disk, dir: &Path, store: &StoreId) -> Result<(), JournalError> {
-    let mut text = format!("playhouse-store {FORMAT_VERSION} ");
-    for byte in store {
-        // Writing to a String cannot fail.
-        let _ = write!(text, "{byte:02x}");
-    }
-    text.push('\n');
-    let draft = dir.join("format.new");
-    let fail = |error| JournalError::io("write", format_path(dir), error);
-    let _ = disk.remove(&draft);
-    let mut file = disk.create(&draft).map_err(fail)?;
-    write_all(file.as_mut(), text.as_bytes()).map_err(fail)?;
-    file.sync().map_err(fail)?;
-    disk.rename(&draft, &format_path(dir)).map_err(fail)?;
-    disk.sync_dir(dir).map_err(fail)
-}
-
 /// Several writes if need be: for files that only count once they are renamed or complete.
-fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8]) -> io::Result<()> {
+pub(super) fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes)? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
@@ -222,9 +161,13 @@ impl Writer {
             Err(error) => return Err(JournalError::io("lock", lock_path, error)),
         };
         let store = match read_format(disk.as_ref(), dir) {
-            Ok(store) => store,
+            Ok(format) if format.damaged => {
+                write_format(disk.as_ref(), dir, &format.store)?;
+                format.store
+            }
+            Ok(format) => format.store,
             Err(JournalError::NotAStore { .. })
-                if super::recovery::list_segments(disk.as_ref(), dir)?.is_empty() =>
+                if list_segments(disk.as_ref(), dir)?.is_empty() =>
             {
                 write_format(disk.as_ref(), dir, &fresh)?;
                 if let Some(parent) = dir.parent() {
@@ -607,7 +550,7 @@ impl Writer {
         let path = reserve_path(&self.dir);
         let wanted = self.config.reserve_bytes;
         if let Ok(file) = self.disk.open(&path) {
-            if wanted > 0 && file.len().is_ok_and(|length| length == wanted) {
+            if wanted > 0 && file.length().is_ok_and(|length| length == wanted) {
                 self.reserve = true;
                 return;
             }

@@ -5,6 +5,7 @@
 //! fails, the ledger is filled from the journal and the store goes on without an index.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -121,6 +122,17 @@ impl Core {
         self.slot_changed.notify_all();
     }
 
+    /// Lets go of the files when there is no committer to do it in its turn.
+    pub(crate) fn abandon(&self) {
+        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if !matches!(*slot, Slot::Taken) {
+            *slot = Slot::Closed;
+            self.slot_changed.notify_all();
+            drop(slot);
+            self.ledger().index = None;
+        }
+    }
+
     fn reopen(&self) -> Result<Writer, StoreError> {
         let fail = |error| store_error(&self.dir, error);
         let disk = Arc::clone(&self.disk);
@@ -225,9 +237,8 @@ impl Core {
         if self.ledger().recent.sessions.contains_key(&number) {
             return Ok(());
         }
-        if let Some(mut session) = self.session(number)? {
-            session.blocks.clear();
-            self.ledger().recent.sessions.entry(number).or_insert(session);
+        if let Some(session) = self.session(number)? {
+            self.ledger().recent.sessions.entry(number).or_insert(session.without_blocks());
         }
         Ok(())
     }
@@ -350,11 +361,10 @@ impl Core {
             |ledger, indexed: Option<BTreeMap<_, (u64, SessionMap)>>| {
                 let mut merged = indexed.unwrap_or_default();
                 merged.retain(|_, (number, _)| !ledger.recent.deleted.contains(number));
-                for (id, number) in ledger.recent.ids.iter().filter(|(id, _)| is_behind(id)) {
+                let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+                for (id, number) in ledger.recent.ids.range::<str, _>(behind).take(limit + 1) {
                     if let Some(session) = ledger.recent.sessions.get(number) {
-                        let mut session = session.clone();
-                        session.blocks = Vec::new();
-                        merged.insert(id.clone(), (*number, session));
+                        merged.insert(id.clone(), (*number, session.without_blocks()));
                     }
                 }
                 // What is only counted on in the ledger has its id in the index.

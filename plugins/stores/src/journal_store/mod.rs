@@ -83,7 +83,8 @@ impl Default for JournalStoreConfig {
 /// A store in a directory of its own. See the module's text.
 ///
 /// It needs a tokio runtime for as long as it lives. Dropping it without [`Store::close`] loses
-/// nothing that was written, and costs a check when it is opened next.
+/// nothing that was written, and costs a check when it is opened next; its files and lock are let go
+/// of a moment later, when its thread has ended.
 pub struct JournalStore {
     office: Arc<Office>,
 }
@@ -336,8 +337,16 @@ impl Store for JournalStore {
             self.office.keeper.stop(None);
             match closed {
                 // Somebody else closed it meanwhile.
-                Err(StoreError::Closed) => Ok(()),
-                other => other,
+                Err(StoreError::Closed) | Ok(()) => Ok(()),
+                Err(error) => {
+                    let core = Arc::clone(&self.office.core);
+                    blocking(move || {
+                        core.abandon();
+                        Ok(())
+                    })
+                    .await?;
+                    Err(error)
+                }
             }
         }
         .boxed()

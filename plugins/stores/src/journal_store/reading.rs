@@ -78,7 +78,7 @@ impl JournalReader {
 
 fn view(disk: &Arc<dyn Disk>, dir: &Path, depth: Depth) -> Result<(Core, Recovered), StoreError> {
     let fail = |error| store_error(dir, error);
-    let store = read_format(disk.as_ref(), dir).map_err(fail)?;
+    let store = read_format(disk.as_ref(), dir).map_err(fail)?.store;
     let found = recover(disk.as_ref(), dir, &store, depth).map_err(fail)?;
     let ledger = Ledger {
         recent: found.map.clone(),

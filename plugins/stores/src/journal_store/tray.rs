@@ -29,7 +29,7 @@ pub(crate) enum Post {
 
 pub(crate) struct Tray {
     state: Mutex<State>,
-    /// For those who wait for a change; written under the lock.
+    /// Changed only under the lock.
     post: watch::Sender<Post>,
     room: usize,
 }
@@ -63,7 +63,8 @@ impl Tray {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Who takes jobs, for those who wait for a change.
+    /// Who takes jobs, for tests that wait for a change.
+    #[cfg(test)]
     pub(crate) fn post(&self) -> watch::Receiver<Post> {
         self.post.subscribe()
     }

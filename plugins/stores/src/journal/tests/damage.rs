@@ -290,3 +290,28 @@ fn only_the_sessions_of_a_bad_batch_refuse() {
         assert_eq!(refused, damage.sessions.contains(&number));
     }
 }
+
+#[test]
+fn a_damaged_format_file_never_gives_another_id() {
+    let sample = sample();
+    let path = dir().join("format");
+    let length = sample.files[&path].len();
+    let mut cases = 0;
+    for at in 0..length {
+        for bit in 0..8 {
+            let mut files = sample.files.clone();
+            files.get_mut(&path).unwrap()[at] ^= 1 << bit;
+            let disk = ModelDisk::from_files(&files);
+            // The id is in every segment too; the next writer puts the file right.
+            assert_eq!(read_format(&disk, &dir()).unwrap().store, STORE);
+            let (_, found) = open(&disk, small(900));
+            assert_eq!(found.damages, []);
+            assert_eq!(disk.files()[&path], sample.files[&path]);
+            cases += 1;
+        }
+    }
+    let mut files = sample.files.clone();
+    files.remove(&path);
+    assert!(read_format(&ModelDisk::from_files(&files), &dir()).unwrap().damaged);
+    println!("format file: cases run {cases}, faults found 0");
+}

@@ -48,7 +48,7 @@ fn unhex(text: &str) -> Vec<u8> {
 }
 
 const SEALED: &str = include_str!("../../../tests/golden/sealed_segment.hex");
-const FORMAT: &str = "playhouse-store 1 30313233343536373839616263646566\n";
+const FORMAT: &str = "playhouse-store 1 30313233343536373839616263646566 545ec8b9\n";
 
 #[test]
 fn the_writer_writes_the_golden_bytes() {
@@ -71,7 +71,8 @@ fn the_writer_writes_the_golden_bytes() {
 fn the_golden_bytes_read_as_what_was_written() {
     let files = [(segment(1), unhex(SEALED)), (dir().join("format"), FORMAT.as_bytes().to_vec())];
     let disk = ModelDisk::from_files(&files.into());
-    assert_eq!(read_format(&disk, &dir()).unwrap(), STORE);
+    let format = StoreFormat { store: STORE, damaged: false };
+    assert_eq!(read_format(&disk, &dir()).unwrap(), format);
     let bytes = Buffer::from(unhex(SEALED));
     let checksum = Checksum::of_store(&STORE);
     let scan = crate::journal::scan::scan_segment(&bytes, checksum);

@@ -387,7 +387,7 @@ impl DiskFile for ModelFile {
         Ok(())
     }
 
-    fn len(&self) -> io::Result<u64> {
+    fn length(&self) -> io::Result<u64> {
         Ok(self.disk.state().inodes[self.inode].len() as u64)
     }
 

@@ -1,5 +1,7 @@
 //! Tests of what only the journal store promises: its deaths, its disk, its index.
 
+mod kill;
+
 use std::path::Path;
 use std::time::Duration;
 
@@ -131,6 +133,9 @@ async fn a_committer_that_keeps_dying_ends_writing_and_not_reading() {
     assert!(ended.to_string().contains("died 9 times"), "{ended}");
     assert_eq!(writer.append(batch(1, 1)).await.unwrap_err().code(), "STORE_IO");
     assert_eq!(store.read(&"s".into()).await.unwrap().events, texts(0, 1));
+    // Closing tells what is wrong, and lets go all the same.
+    assert_eq!(store.close().await.unwrap_err().code(), "STORE_IO");
+    on_model(&disk, small()).await.unwrap();
 }
 
 #[tokio::test]
@@ -148,7 +153,8 @@ async fn a_panic_of_the_writing_thread_opens_the_journal_anew() {
         let tail = writer.tail(Bytes::from_static(b"chunks"));
         let append = writer.append(batch(next, 3));
         let (tail, append) = futures::join!(tail, append);
-        (tail.unwrap(), append.unwrap());
+        tail.unwrap();
+        append.unwrap();
         other.append(batch(0, 2)).await.unwrap();
         assert_eq!(store.read(&"s".into()).await.unwrap().tail, None);
     }
@@ -430,7 +436,8 @@ async fn what_a_flush_promised_survives_a_power_cut_under_load() {
                         told.push((disk.at(), (turn + 1) * 3));
                     }
                     if round % 2 == 1 && turn % 5 == n % 5 {
-                        disk.fault(if n % 2 == 0 { Fault::FailSync } else { Fault::FailWrite });
+                        let even = n.is_multiple_of(2);
+                        disk.fault(if even { Fault::FailSync } else { Fault::FailWrite });
                     }
                 }
                 told
