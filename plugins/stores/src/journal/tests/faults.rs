@@ -1,6 +1,6 @@
 //! The disk refuses: failed syncs, short writes, no space.
 
-use super::model_disk::{Fault, ModelDisk, Op};
+use super::model_disk::{Cut, Dice, Fault, ModelDisk, Op};
 use super::*;
 
 #[test]
@@ -43,6 +43,26 @@ fn when_the_new_segment_fails_too_the_batch_is_kept_and_tried_again() {
     let found = read_all(&disk, Depth::Full);
     assert_eq!(found.damages, []);
     assert_eq!(read_session(&disk, &found, 1).unwrap(), expected_events(1, 1));
+}
+
+#[test]
+fn a_writer_does_not_trust_what_a_dead_one_could_not_sync() {
+    let disk = ModelDisk::default();
+    let (mut writer, _) = open(&disk, small(1 << 20));
+    writer.write(&[session(1, "one"), events(1, 0, 1)], Urgency::Ordinary).unwrap();
+    disk.fault(Fault::FailSync);
+    disk.fault(Fault::FailSync);
+    writer.sync().unwrap_err();
+    drop(writer);
+    // Its file looks whole from here, and a sync of it would succeed, and promise nothing.
+    let (mut writer, found) = open(&disk, small(1 << 20));
+    assert_eq!(read_session(&disk, &found, 1).unwrap(), expected_events(1, 1));
+    assert_eq!(writer.sync().unwrap(), 1);
+    let files = disk.after_power_cut(&Default::default(), disk.at(), Cut::None, &mut Dice(1));
+    let after = ModelDisk::from_files(&files);
+    let found = read_all(&after, Depth::Full);
+    assert_eq!(found.damages, []);
+    assert_eq!(read_session(&after, &found, 1).unwrap(), expected_events(1, 1));
 }
 
 #[test]

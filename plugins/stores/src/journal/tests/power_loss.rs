@@ -22,15 +22,28 @@ struct History {
     told: Vec<Told>,
 }
 
-/// One life of a writer over what an earlier one left.
+/// The lives of writers between two power cuts: each ends as `kill -9` ends it, and the next finds
+/// what the operating system holds, synced or not.
 fn live(disk: &ModelDisk, before: &Counts, dice: &mut Dice, faulty: bool) -> History {
     let mut history =
         History { states: vec![before.clone()], told: vec![Told { at: 0, durable: 0 }] };
+    for _ in 0..=dice.below(3) {
+        live_once(disk, &mut history, dice, faulty);
+    }
+    history
+}
+
+fn live_once(disk: &ModelDisk, history: &mut History, dice: &mut Dice, faulty: bool) {
     let Ok(mut writer) = Writer::open(Arc::new(disk.clone()), &dir(), STORE, small(3000)) else {
-        return history;
+        return;
     };
     if writer.resume(Depth::Footers).is_err() {
-        return history;
+        return;
+    }
+    if writer.sync().is_ok() {
+        // All that an earlier life wrote counts as durable now.
+        let durable = history.states.len() - 1;
+        history.told.push(Told { at: disk.at(), durable });
     }
     for _ in 0..dice.below(60) {
         if faulty && dice.chance(8) {
@@ -65,7 +78,6 @@ fn live(disk: &ModelDisk, before: &Counts, dice: &mut Dice, faulty: bool) -> His
             let _ = writer.seal();
         }
     }
-    history
 }
 
 /// Counts of the events that can be read, after checking every byte of them.
