@@ -14,5 +14,7 @@ mod memory;
 #[cfg(test)]
 mod contract;
 
-pub use journal_store::{JournalReader, JournalStore, JournalStoreConfig, VerifyReport, verify};
+pub use journal_store::{
+    CompactReport, JournalReader, JournalStore, JournalStoreConfig, VerifyReport, compact, verify,
+};
 pub use memory::MemoryStore;

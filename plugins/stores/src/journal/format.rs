@@ -73,6 +73,11 @@ impl<'a> Bytes<'a> {
         self.array().map(u8::from_le_bytes)
     }
 
+    /// The next two bytes.
+    pub fn u16(&mut self) -> Option<u16> {
+        self.array().map(u16::from_le_bytes)
+    }
+
     /// The next four bytes.
     pub fn u32(&mut self) -> Option<u32> {
         self.array().map(u32::from_le_bytes)
@@ -89,6 +94,9 @@ impl<'a> Bytes<'a> {
 pub struct SegmentHeader {
     /// Version of the bytes that follow.
     pub version: u32,
+    /// If not 0, the journal begins this many segments before the next: at this segment for 1, at
+    /// the one before for 2. Segments before that do not count.
+    pub base: u16,
     /// The store this segment belongs to.
     pub store: StoreId,
     /// The segment's number, the same as in its file name.
@@ -104,7 +112,10 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_LEN] {
         let mut out = [0; SEGMENT_HEADER_LEN];
         out[..8].copy_from_slice(&SEGMENT_MAGIC);
-        out[8..12].copy_from_slice(&self.version.to_le_bytes());
+        // One that does not fit is none that this code has; it reads as newer than all.
+        let version = u16::try_from(self.version).unwrap_or(u16::MAX);
+        out[8..10].copy_from_slice(&version.to_le_bytes());
+        out[10..12].copy_from_slice(&self.base.to_le_bytes());
         out[12..28].copy_from_slice(&self.store);
         out[28..36].copy_from_slice(&self.segment.to_le_bytes());
         out[36..44].copy_from_slice(&self.first_batch.to_le_bytes());
@@ -122,7 +133,8 @@ impl SegmentHeader {
             return None;
         }
         let header = Self {
-            version: from.u32()?,
+            version: u32::from(from.u16()?),
+            base: from.u16()?,
             store: from.array()?,
             segment: from.u64()?,
             first_batch: from.u64()?,

@@ -33,6 +33,6 @@ pub use format_file::{StoreFormat, read_format};
 pub use map::{Block, Map, Place, SessionMap};
 pub use reader::Reader;
 pub use record::Record;
-pub(crate) use recovery::sealed_end;
 pub use recovery::{Depth, Recovered, recover};
+pub(crate) use recovery::{journal_bytes, sealed_end};
 pub use writer::{JournalConfig, Moved, Sealed, Urgency, Writer, Written};

@@ -57,6 +57,8 @@ pub struct Recovered {
     pub torn: Option<(u64, u64)>,
     /// Segments at the end that hold no batch at all.
     pub empty: Vec<u64>,
+    /// Segments that do not count any more, because a compaction has replaced them.
+    pub superseded: Vec<u64>,
 }
 
 /// One segment as it was read.
@@ -121,6 +123,17 @@ pub(crate) fn list_segments(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>, Jou
     Ok(numbers)
 }
 
+/// Bytes of all segments together.
+pub(crate) fn journal_bytes(disk: &dyn Disk, dir: &Path) -> Result<u64, JournalError> {
+    let mut bytes = 0;
+    for number in list_segments(disk, dir)? {
+        let path = segment_path(dir, number);
+        let length = disk.open(&path).and_then(|file| file.length());
+        bytes += length.map_err(|error| JournalError::io("read", path, error))?;
+    }
+    Ok(bytes)
+}
+
 /// The numbers of the next segment and batch, if the journal ends in a footer.
 pub(crate) fn sealed_end(
     disk: &dyn Disk,
@@ -148,13 +161,43 @@ pub fn recover(
     store: &StoreId,
     depth: Depth,
 ) -> Result<Recovered, JournalError> {
-    let numbers = list_segments(disk, dir)?;
+    let mut numbers = list_segments(disk, dir)?;
     let checksum = Checksum::of_store(store);
     let mut parts = read_parts(disk, dir, &numbers, checksum, depth)?;
-    if depth == Depth::Footers && !footers_fit(&parts) {
-        parts = read_parts(disk, dir, &numbers, checksum, Depth::Full)?;
+    for _ in 0..3 {
+        if parts.len() == numbers.len() {
+            break;
+        }
+        // A writer or a compaction beside us has removed some: look again at what there is now.
+        numbers = list_segments(disk, dir)?;
+        parts = read_parts(disk, dir, &numbers, checksum, depth)?;
     }
-    Ok(assemble(parts))
+    let (mut superseded, mut first) = drop_superseded(&mut parts);
+    if depth == Depth::Footers && !footers_fit(&parts, first) {
+        parts = read_parts(disk, dir, &numbers, checksum, Depth::Full)?;
+        (superseded, first) = drop_superseded(&mut parts);
+    }
+    let mut found = assemble(parts, first);
+    found.superseded = superseded;
+    Ok(found)
+}
+
+/// Takes out the parts before the one at which the journal begins. Returns their numbers, and the
+/// number of the first batch.
+fn drop_superseded(parts: &mut Vec<Part>) -> (Vec<u64>, u64) {
+    let base = parts.iter().rev().find_map(|part| {
+        let header = part.header().filter(|h| h.base > 0 && h.segment == part.number)?;
+        let start = part.number.checked_sub(u64::from(header.base) - 1)?;
+        let first = parts.iter().find(|part| part.number == start)?;
+        // Segments whose first is gone or unreadable count from the very beginning, so that what is
+        // missing shows.
+        let first = first.header().filter(|header| header.segment == start)?.first_batch;
+        Some((start, first))
+    });
+    let Some((start, first)) = base else { return (Vec::new(), 1) };
+    let before = parts.iter().map(|part| part.number).filter(|number| *number < start).collect();
+    parts.retain(|part| part.number >= start);
+    (before, first)
 }
 
 fn read_parts(
@@ -223,8 +266,8 @@ fn read_part(
 }
 
 /// Whether the sealed parts can be taken at their word: right names, no gap between them.
-fn footers_fit(parts: &[Part]) -> bool {
-    let mut expected = 1;
+fn footers_fit(parts: &[Part], first: u64) -> bool {
+    let mut expected = first;
     let mut before_is_sealed = true;
     parts.iter().all(|part| {
         // The last batch of an abandoned segment may stand in the next segment again.
@@ -259,8 +302,8 @@ struct Assembly {
     lost: Option<Vec<Entry>>,
 }
 
-/// Puts the parts together. Pure.
-pub(crate) fn assemble(mut parts: Vec<Part>) -> Recovered {
+/// Puts the parts together; `first` is the number of the journal's first batch. Pure.
+pub(crate) fn assemble(mut parts: Vec<Part>, first: u64) -> Recovered {
     let mut empty = Vec::new();
     while parts.last().is_some_and(Part::is_empty) {
         empty.extend(parts.pop().map(|part| part.number));
@@ -271,7 +314,7 @@ pub(crate) fn assemble(mut parts: Vec<Part>) -> Recovered {
         .collect();
     let mut assembly = Assembly {
         out: Recovered::default(),
-        expected: 1,
+        expected: first,
         taken: HashMap::new(),
         bad: None,
         lost: None,

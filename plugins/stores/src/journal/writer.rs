@@ -4,6 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+mod compaction;
+
 use bytes::Bytes as Buffer;
 
 use super::disk::{Disk, DiskFile, Held, LockOutcome};
@@ -221,6 +223,7 @@ impl Writer {
             let path = segment_path(&self.dir, *number);
             self.disk.remove(&path).map_err(|error| JournalError::io("remove", path, error))?;
         }
+        self.clear_away(&found)?;
         // Cutting is only tidiness, and it must not touch what is damaged.
         if let (Some((segment, end)), true) = (found.torn, found.damages.is_empty()) {
             let path = segment_path(&self.dir, segment);
@@ -239,6 +242,21 @@ impl Writer {
             }
         }
         Ok(found)
+    }
+
+    /// Removes what a compaction left: drafts of one that did not end, and segments that do not
+    /// count any more.
+    fn clear_away(&self, found: &Recovered) -> Result<(), JournalError> {
+        let journal = segments_dir(&self.dir);
+        let names = self.disk.list(&journal);
+        let names = names.map_err(|error| JournalError::io("list", &journal, error))?;
+        let drafts = names.iter().filter(|name| name.ends_with(".draft"));
+        let mut gone: Vec<PathBuf> = drafts.map(|name| journal.join(name)).collect();
+        gone.extend(found.superseded.iter().map(|number| segment_path(&self.dir, *number)));
+        for path in gone {
+            self.disk.remove(&path).map_err(|error| JournalError::io("remove", path, error))?;
+        }
+        Ok(())
     }
 
     /// Gets ready to write behind a journal that is known to be sealed, without reading it.
@@ -375,6 +393,7 @@ impl Writer {
         }
         let header = SegmentHeader {
             version: FORMAT_VERSION,
+            base: 0,
             store: self.store,
             segment: self.next_segment,
             first_batch: number,

@@ -17,6 +17,7 @@
 
 mod claim;
 mod committer;
+mod compaction;
 mod core;
 mod desk;
 mod failure;
@@ -47,6 +48,7 @@ use ractor::{Actor, ActorCell};
 use crate::journal::{Damage, Disk, JournalConfig, RealDisk};
 use claim::{Claim, Stored};
 pub(crate) use claim::{ID_BYTES_MAX, check_new};
+pub use compaction::{CompactReport, compact};
 use core::Core;
 use job::Job;
 use keeper::{Keeper, KeeperArgs};

@@ -145,7 +145,7 @@ fn name_by_index(index: &Index, found: &mut Recovered) {
 }
 
 /// Sixteen bytes that no other store has.
-fn fresh_id() -> StoreId {
+pub(crate) fn fresh_id() -> StoreId {
     use std::hash::{BuildHasher, RandomState};
     // The standard library's only source of randomness: each state has keys of its own.
     let words = [RandomState::new().hash_one(1), RandomState::new().hash_one(2)];

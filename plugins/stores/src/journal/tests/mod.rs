@@ -1,5 +1,6 @@
 //! Tests of the journal alone.
 
+mod compaction;
 mod damage;
 mod faults;
 mod golden;

@@ -476,3 +476,32 @@ async fn what_a_flush_promised_survives_a_power_cut_under_load() {
     }
     println!("power cuts under load: cases run {cases}, faults found 0");
 }
+
+#[tokio::test]
+async fn a_compacted_store_is_smaller_and_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = JournalStore::open(dir.path(), small()).await.unwrap();
+    for n in 0..10 {
+        let writer = store.create(&header(&format!("s{n}")), 0).await.unwrap();
+        for seq in 0..20 {
+            writer.append(batch(seq * 10, 10)).await.unwrap();
+        }
+    }
+    for n in 1..10 {
+        store.delete(&format!("s{n}").into()).await.unwrap();
+    }
+    assert_eq!(compact(dir.path()).unwrap_err().code(), "STORE_IN_USE");
+    store.close().await.unwrap();
+    let report = compact(dir.path()).unwrap();
+    assert!(report.bytes_after * 5 < report.bytes_before, "{report:?}");
+    for life in 0..2 {
+        let store = JournalStore::open(dir.path(), small()).await.unwrap();
+        let page = store.list(ListQuery::default()).await.unwrap();
+        assert_eq!(page.sessions.len(), 1 + life);
+        assert_eq!(store.read(&"s0".into()).await.unwrap().events, texts(0, 200));
+        let writer = store.create(&header(&format!("new {life}")), 0).await.unwrap();
+        writer.append(batch(0, 1)).await.unwrap();
+        store.close().await.unwrap();
+    }
+    assert!(verify(dir.path()).unwrap().is_whole());
+}
