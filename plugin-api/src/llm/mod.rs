@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{future::BoxFuture, stream::BoxStream};
+pub use playhouse_messages::retry::{Backoff, RetryPolicy};
 use playhouse_messages::{
     chunk::{Failure, StreamChunk},
     config::{CallConfig, Route, SystemPromptUpdate, ToolList, ToolUpdate},
@@ -11,6 +12,20 @@ use playhouse_messages::{
 use serde::{Deserialize, Serialize};
 
 use crate::cancel::CancelToken;
+
+mod error;
+mod normalise;
+mod prepare;
+mod project;
+pub mod protocol_check;
+mod registry;
+#[cfg(test)]
+mod scenario;
+
+pub use error::{LlmError, ModelPart};
+pub use normalise::{ChunkStream, normalise, terminal_chunk};
+pub use prepare::{CallInput, PreparedCall};
+pub use registry::{AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard};
 
 /// Speaks one provider's wire.
 ///
@@ -173,53 +188,4 @@ pub struct Reasoning {
     pub efforts: Vec<String>,
     /// Filled in when a call names none; one of `efforts`.
     pub default_effort: Option<String>,
-}
-
-/// Which failures of a route may be retried, and how far apart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "mode", rename_all = "lowercase", rename_all_fields = "camelCase")]
-pub enum RetryPolicy {
-    /// The listed codes, a limited number of times.
-    Normal {
-        /// The most retries of one step; 0 never retries.
-        max_retries: u32,
-        /// The failure codes that may be retried.
-        retryable_codes: Vec<String>,
-        /// The delays.
-        backoff: Backoff,
-    },
-    /// Everything, without end.
-    Always {
-        /// The delays.
-        backoff: Backoff,
-    },
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        let codes = ["EMPTY_RESPONSE", "RATE_LIMIT", "SERVER", "TIMEOUT", "TRANSPORT"];
-        Self::Normal {
-            max_retries: 5,
-            retryable_codes: codes.map(str::to_owned).to_vec(),
-            backoff: Backoff::default(),
-        }
-    }
-}
-
-/// Exponential delays with jitter.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Backoff {
-    /// The first delay in milliseconds; positive.
-    pub initial_delay_ms: u64,
-    /// The longest delay in milliseconds.
-    pub max_delay_ms: u64,
-    /// How far a delay may stray either way, 0 to 1.
-    pub jitter_ratio: f64,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { initial_delay_ms: 500, max_delay_ms: 10_000, jitter_ratio: 0.1 }
-    }
 }
