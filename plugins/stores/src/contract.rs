@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use playhouse_messages::{header::SessionHeader, id::SessionId};
-use playhouse_plugin_api::store::{EventBatch, ListQuery, SessionWriter, Store, StoreError};
+use playhouse_plugin_api::store::{
+    EventBatch, ListQuery, SessionWriter, Store, StoreError, StoredTail,
+};
 
 /// A store under test and its next life over the same storage.
 pub(crate) trait Backend {
@@ -40,7 +42,7 @@ pub(crate) async fn run(backend: &impl Backend) -> usize {
     appends_are_read_back(backend).await;
     creation_is_lazy_and_claims_are_exclusive(backend).await;
     sequence_is_kept(backend).await;
-    tails_are_superseded(backend).await;
+    tails_gather_parts_until_another_attempt(backend).await;
     lists_are_paged(backend).await;
     readers_run_beside_writers(backend).await;
     deletion_refuses_live_sessions(backend).await;
@@ -142,28 +144,40 @@ async fn sequence_is_kept(backend: &impl Backend) {
     store.close().await.unwrap();
 }
 
-async fn tails_are_superseded(backend: &impl Backend) {
+async fn tails_gather_parts_until_another_attempt(backend: &impl Backend) {
     let store = backend.open().await;
     let header = header("tail");
+    let tail = |attempt, parts: &[&'static str]| {
+        let parts = parts.iter().map(|part| Bytes::from_static(part.as_bytes())).collect();
+        Some(StoredTail { attempt, parts })
+    };
+    let part = |text: &'static str| Bytes::from_static(text.as_bytes());
     let writer = store.create(&header, 0).await.unwrap();
     writer.append(batch(0, 2)).await.unwrap();
-    for payload in ["one", "two"] {
-        writer.tail(Bytes::from_static(payload.as_bytes())).await.unwrap();
+    assert_eq!(store.read(&header.id).await.unwrap().tail, None);
+    for (attempt, text) in [(1, "a"), (1, "b"), (2, "c"), (2, "d")] {
+        writer.tail(attempt, part(text)).await.unwrap();
     }
-    writer.append(batch(1, 1)).await.unwrap();
+    writer.append(batch(2, 1)).await.unwrap();
+    writer.tail(2, part("d")).await.unwrap();
+    // Events leave it alone, and equal parts are parts.
+    assert_eq!(store.read(&header.id).await.unwrap().tail, tail(2, &["c", "d", "d"]));
     writer.close().await.unwrap();
     store.close().await.unwrap();
     drop(store);
     let store = backend.open().await;
     let (writer, session) = store.open_write(&header.id).await.unwrap();
-    // Events that were stored already supersede nothing.
-    assert_eq!(session.tail, Some(Bytes::from_static(b"two")));
-    writer.append(batch(2, 1)).await.unwrap();
-    assert_eq!(store.read(&header.id).await.unwrap().tail, None);
+    assert_eq!(session.tail, tail(2, &["c", "d", "d"]));
+    writer.tail(2, part("e")).await.unwrap();
+    assert_eq!(store.read(&header.id).await.unwrap().tail, tail(2, &["c", "d", "d", "e"]));
+    // A lower number is another attempt too: the count is the writer's own.
+    writer.tail(1, part("f")).await.unwrap();
+    let (first, second) = (writer.tail(1, part("g")), writer.tail(1, part("h")));
+    futures::future::try_join(first, second).await.unwrap();
     store.close().await.unwrap();
     drop(store);
     let store = backend.open().await;
-    assert_eq!(store.read(&header.id).await.unwrap().tail, None);
+    assert_eq!(store.read(&header.id).await.unwrap().tail, tail(1, &["f", "g", "h"]));
     store.close().await.unwrap();
 }
 
@@ -270,7 +284,7 @@ async fn closed_handles_refuse(backend: &impl Backend) {
     for refused in [
         writer.append(batch(1, 1)).await,
         writer.append(EventBatch::default()).await,
-        writer.tail(Bytes::new()).await,
+        writer.tail(1, Bytes::new()).await,
         writer.flush().await,
     ] {
         assert_eq!(refused, Err(StoreError::Closed));

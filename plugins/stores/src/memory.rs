@@ -13,6 +13,7 @@ use futures::future::{BoxFuture, ready};
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
     EventBatch, ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError, StoredSession,
+    StoredTail,
 };
 
 use crate::journal_store::{ID_BYTES_MAX, check_new};
@@ -34,7 +35,7 @@ struct Kept {
     header: Arc<SessionHeader>,
     inherited: u64,
     events: Vec<Bytes>,
-    tail: Option<Bytes>,
+    tail: Option<StoredTail>,
     /// Whether anything of it is stored.
     materialized: bool,
     /// The closed mark of the writer that has it.
@@ -66,7 +67,6 @@ impl Kept {
             }
         }
         if !new.is_empty() {
-            self.tail = None;
             self.materialized = true;
             self.events.append(&mut new);
         }
@@ -308,9 +308,13 @@ impl SessionWriter for MemoryWriter {
         self.with(|kept| kept.append(&batch))
     }
 
-    fn tail(&self, payload: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+    fn tail(&self, attempt: u64, part: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
         self.with(|kept| {
-            (kept.tail, kept.materialized) = (Some(payload), true);
+            kept.materialized = true;
+            match &mut kept.tail {
+                Some(tail) if tail.attempt == attempt => tail.parts.push(part),
+                tail => *tail = Some(StoredTail { attempt, parts: vec![part] }),
+            }
             Ok(())
         })
     }

@@ -1,7 +1,7 @@
 //! Keys and values of the index's one tree. All are small: sled puts large ones into files that it
 //! does not sync.
 
-use crate::journal::{Block, Place, SessionMap};
+use crate::journal::{Block, Place, SessionMap, TailMap};
 
 /// A row's key. The first byte says the kind, so that each kind is one range.
 pub enum Key<'a> {
@@ -18,6 +18,7 @@ const SESSION: u8 = 2;
 const BLOCK: u8 = 3;
 const KV: u8 = 4;
 const DELETED: u8 = 5;
+const TAIL: u8 = 6;
 
 impl Key<'_> {
     pub fn encode(&self) -> Vec<u8> {
@@ -57,6 +58,23 @@ pub fn block_row(number: u64, block: &Block) -> (Vec<u8>, Vec<u8>) {
     value.extend_from_slice(&block.count.to_be_bytes());
     value.extend_from_slice(&block.place.length.to_be_bytes());
     (key, value)
+}
+
+/// What the tail keys of one session start with.
+pub fn tail_of(number: u64) -> Vec<u8> {
+    [&[TAIL][..], &number.to_be_bytes()].concat()
+}
+
+/// The row of a part of a tail.
+pub fn tail_row(number: u64, attempt: u64, serial: u32, place: Place) -> (Vec<u8>, Vec<u8>) {
+    let mut key = tail_of(number);
+    key.extend_from_slice(&serial.to_be_bytes());
+    (key, [&place_bytes(place)[..], &attempt.to_be_bytes()].concat())
+}
+
+/// Attempt, serial and place of a part.
+pub fn tail_part(key: &[u8], value: &[u8]) -> Option<(u64, u32, Place)> {
+    Some((u64_at(value, 20)?, u32_at(key, 9)?, place(value)?))
 }
 
 pub fn session_of(key: &[u8]) -> Option<u64> {
@@ -111,7 +129,8 @@ pub struct SessionValue {
     inherited: u64,
     next_seq: u64,
     size_bytes: u64,
-    tail: Option<[u8; 20]>,
+    /// Attempt and last serial; the parts have rows of their own.
+    tail: Option<(u64, u32)>,
 }
 
 impl SessionValue {
@@ -122,7 +141,7 @@ impl SessionValue {
             inherited: session.inherited,
             next_seq: session.next_seq,
             size_bytes: session.size_bytes,
-            tail: session.tail.map(place_bytes),
+            tail: session.tail.as_ref().map(|tail| (tail.attempt, tail.serial)),
         }
     }
 
@@ -142,7 +161,7 @@ impl SessionValue {
             inherited: self.inherited,
             next_seq: self.next_seq,
             size_bytes: self.size_bytes,
-            tail: self.tail.and_then(|bytes| place(&bytes)),
+            tail: self.tail.map(|(attempt, serial)| TailMap { attempt, serial, parts: Vec::new() }),
             ..SessionMap::default()
         }
     }

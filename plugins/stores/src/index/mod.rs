@@ -99,6 +99,10 @@ impl Index {
     pub fn add(&self, recent: &Map, covered: &Covered) -> Result<(), IndexError> {
         let deleted = recent.deleted.clone();
         let rows: Vec<_> = rows(recent).collect();
+        let tail = |(&number, session): (&u64, &SessionMap)| {
+            Some((number, session.tail.as_ref()?.attempt))
+        };
+        let tails: Vec<(u64, u64)> = recent.sessions.iter().filter_map(tail).collect();
         let covered = covered.clone();
         self.thread.call(move |tree| {
             let mut batch = sled::Batch::default();
@@ -106,6 +110,14 @@ impl Index {
             for number in deleted {
                 remove_session(tree, number, &mut batch)?;
                 batch.insert(Key::Deleted(number).encode(), &[]);
+            }
+            for (number, attempt) in tails {
+                for row in tree.scan_prefix(keys::tail_of(number)) {
+                    let (key, value) = row?;
+                    if keys::tail_part(&key, &value).is_none_or(|(other, ..)| other != attempt) {
+                        batch.remove(key);
+                    }
+                }
             }
             for (key, value) in rows {
                 batch.insert(key, value);
@@ -192,6 +204,14 @@ impl Index {
                 let (key, value) = row?;
                 session.blocks.extend(keys::block(&key, &value));
             }
+            if let Some(tail) = &mut session.tail {
+                for row in tree.scan_prefix(keys::tail_of(number)) {
+                    let (key, value) = row?;
+                    let part = keys::tail_part(&key, &value);
+                    let current = part.filter(|(attempt, ..)| *attempt == tail.attempt);
+                    tail.parts.extend(current.map(|(_, serial, place)| (serial, place)));
+                }
+            }
             Ok(Some(session))
         })
     }
@@ -273,7 +293,15 @@ fn rows(map: &Map) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
         .kv
         .iter()
         .map(|(key, place)| (Key::Kv(key).encode(), keys::place_bytes(*place).to_vec()));
-    ids.chain(sessions).chain(blocks).chain(kv)
+    let tails = map.sessions.iter().flat_map(|(&number, session)| {
+        session.tail.iter().flat_map(move |tail| {
+            let row = move |&(serial, place): &(u32, Place)| {
+                keys::tail_row(number, tail.attempt, serial, place)
+            };
+            tail.parts.iter().map(row)
+        })
+    });
+    ids.chain(sessions).chain(blocks).chain(tails).chain(kv)
 }
 
 fn remove_session(
@@ -290,8 +318,10 @@ fn remove_session(
         }
         batch.remove(Key::Session(number).encode());
     }
-    for row in tree.scan_prefix(keys::blocks_of(number)) {
-        batch.remove(row?.0);
+    for prefix in [keys::blocks_of(number), keys::tail_of(number)] {
+        for row in tree.scan_prefix(prefix) {
+            batch.remove(row?.0);
+        }
     }
     Ok(())
 }

@@ -10,7 +10,11 @@ fn entry(kind: Kind, session: u64, first_seq: u64, offset: u64, key: &str) -> En
         kind,
         session,
         first_seq,
-        count: u32::from(kind == Kind::Events) * 3,
+        count: match kind {
+            Kind::Events => 3,
+            Kind::Tail => u32::try_from(offset).unwrap(),
+            _ => 0,
+        },
         offset,
         length: 100,
         key: key.as_bytes().to_vec(),
@@ -24,7 +28,9 @@ fn sample() -> Map {
         entry(Kind::Session, 2, 0, 150, "a"),
         entry(Kind::Events, 1, 0, 250, ""),
         entry(Kind::Events, 1, 3, 350, ""),
-        entry(Kind::Tail, 2, 0, 450, ""),
+        entry(Kind::Tail, 2, 6, 440, ""),
+        entry(Kind::Tail, 2, 7, 450, ""),
+        entry(Kind::Tail, 2, 7, 460, ""),
         entry(Kind::Kv, 0, 0, 550, "key"),
     ] {
         map.apply(1, &at);
@@ -42,6 +48,14 @@ fn what_was_added_is_found_after_a_reopening() {
     assert_eq!(index.find("b").unwrap(), Some(1));
     assert_eq!(index.session(1).unwrap().as_ref(), map.sessions.get(&1));
     assert_eq!(index.session(2).unwrap().as_ref(), map.sessions.get(&2));
+    assert_eq!(map.sessions[&2].tail.as_ref().unwrap().parts.len(), 2);
+    // Another attempt replaces the rows of the one before.
+    let mut recent = Map::default();
+    recent.sessions.insert(2, map.sessions[&2].without_blocks());
+    recent.apply(2, &entry(Kind::Tail, 2, 8, 470, ""));
+    index.add(&recent, &covered(true)).unwrap();
+    assert_eq!(index.session(2).unwrap().as_ref(), recent.sessions.get(&2));
+    index.reconcile(&map, &covered(true)).unwrap();
     assert_eq!(index.value(b"key").unwrap(), map.kv.get(&b"key"[..]).copied());
     let ids = |page: Vec<Listed>| page.into_iter().map(|l| l.session.id).collect::<Vec<_>>();
     assert_eq!(ids(index.page(None, 10).unwrap()), ["a", "b"]);

@@ -12,7 +12,7 @@ pub enum Kind {
     Session = 1,
     /// Events of one session with consecutive sequence numbers.
     Events = 2,
-    /// The stream of an attempt that has not settled, as far as it has come.
+    /// A part of the stream of a model attempt.
     Tail = 3,
     /// A key and its value.
     Kv = 4,
@@ -43,9 +43,10 @@ pub struct Entry {
     pub kind: Kind,
     /// The session's number; 0 for [`Kind::Kv`].
     pub session: u64,
-    /// [`Kind::Events`]: sequence number of the first; [`Kind::Session`]: events inherited.
+    /// [`Kind::Events`]: sequence number of the first; [`Kind::Session`]: events inherited;
+    /// [`Kind::Tail`]: the attempt.
     pub first_seq: u64,
-    /// [`Kind::Events`]: how many.
+    /// [`Kind::Events`]: how many; [`Kind::Tail`]: the serial.
     pub count: u32,
     /// Offset of the record's frame in the segment's file, in bytes.
     pub offset: u64,

@@ -46,6 +46,31 @@ impl Block {
     }
 }
 
+/// Where the parts of an attempt's stream stand.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TailMap {
+    /// The attempt.
+    pub attempt: u64,
+    /// The serial of the last part.
+    pub serial: u32,
+    /// The parts' serials and places, in order.
+    pub parts: Vec<(u32, Place)>,
+}
+
+impl TailMap {
+    fn add(&mut self, attempt: u64, serial: u32, place: Place) {
+        if serial <= self.serial {
+            // Sent again after a restart of the committer.
+            return;
+        }
+        if attempt != self.attempt {
+            self.parts.clear();
+        }
+        (self.attempt, self.serial) = (attempt, serial);
+        self.parts.push((serial, place));
+    }
+}
+
 /// What is known of one session.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SessionMap {
@@ -61,8 +86,8 @@ pub struct SessionMap {
     pub next_seq: u64,
     /// Payload bytes of its events; those sent again are counted again.
     pub size_bytes: u64,
-    /// The stream of an attempt that no later events have superseded.
-    pub tail: Option<Place>,
+    /// The stream of the last attempt that was streamed.
+    pub tail: Option<TailMap>,
     /// Why it cannot be read whole, if so.
     pub damage: Option<Damage>,
 }
@@ -78,7 +103,7 @@ impl SessionMap {
             blocks: Vec::new(),
             next_seq: self.next_seq,
             size_bytes: self.size_bytes,
-            tail: self.tail,
+            tail: self.tail.clone(),
             damage: self.damage.clone(),
         }
     }
@@ -135,10 +160,11 @@ impl Map {
                 session.next_seq = session.next_seq.max(block.end_seq());
                 session.size_bytes += block.payload_bytes();
                 session.blocks.push(block);
-                session.tail = None;
             }
             Kind::Tail => {
-                self.sessions.entry(entry.session).or_default().tail = Some(place);
+                let session = self.sessions.entry(entry.session).or_default();
+                let tail = session.tail.get_or_insert_default();
+                tail.add(entry.first_seq, entry.count, place);
             }
             Kind::Kv => {
                 self.damaged_keys.remove(&entry.key);
@@ -193,7 +219,8 @@ impl Map {
         };
         for session in self.sessions.values_mut() {
             session.place.iter_mut().for_each(shift);
-            session.tail.iter_mut().for_each(shift);
+            let parts = session.tail.iter_mut().flat_map(|tail| &mut tail.parts);
+            parts.map(|(_, place)| place).for_each(shift);
             // The records that moved are those of the last batch.
             for block in session.blocks.iter_mut().rev() {
                 if block.place.segment != segment {

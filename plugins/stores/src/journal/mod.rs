@@ -30,7 +30,7 @@ pub use entry::{Entry, Kind};
 pub use error::{Damage, DamageKind, JournalError};
 pub use format::{Checksum, FORMAT_VERSION, StoreId};
 pub use format_file::{StoreFormat, read_format};
-pub use map::{Block, Map, Place, SessionMap};
+pub use map::{Block, Map, Place, SessionMap, TailMap};
 pub use reader::Reader;
 pub use record::Record;
 pub use recovery::{Depth, Recovered, recover};

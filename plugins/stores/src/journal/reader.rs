@@ -10,7 +10,7 @@ use super::disk::{Disk, DiskFile};
 use super::entry::Kind;
 use super::error::{Damage, DamageKind, JournalError};
 use super::format::{Bytes, Checksum, StoreId, take_record};
-use super::map::{Block, Place, SessionMap};
+use super::map::{Block, Place, SessionMap, TailMap};
 use super::record::Record;
 use super::recovery::segment_path;
 
@@ -88,6 +88,25 @@ impl Reader {
             }
             _ => Err(damaged(DamageKind::BadRecord, place, number)),
         }
+    }
+
+    /// The parts of a session's tail, in order.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if one is not there; I/O errors.
+    pub fn tail(&self, number: u64, tail: &TailMap) -> Result<Vec<Buffer>, JournalError> {
+        let mut opened = Opened::new();
+        let read =
+            |&(serial, place): &(u32, Place)| match self.record_with(&mut opened, place, number)? {
+                Record::Tail { session, attempt, serial: found, part }
+                    if (session, attempt, found) == (number, tail.attempt, serial) =>
+                {
+                    Ok(part)
+                }
+                _ => Err(damaged(DamageKind::BadRecord, place, number)),
+            };
+        tail.parts.iter().map(read).collect()
     }
 
     /// The events of a session from `from_seq` on, each as JSON.

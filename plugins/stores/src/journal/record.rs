@@ -30,13 +30,18 @@ pub enum Record {
         /// Each event as JSON.
         events: Vec<Buffer>,
     },
-    /// The stream of an attempt that has not settled, replacing the tail before. The next events of
-    /// the session supersede it.
+    /// A part of the stream of a model attempt. The first part of another attempt replaces all parts
+    /// of the one before.
     Tail {
         /// The session's number.
         session: u64,
+        /// Which attempt.
+        attempt: u64,
+        /// Counts up with each part of the session, over all attempts, so that a part that was sent
+        /// twice is known.
+        serial: u32,
         /// Bytes that mean nothing to the journal.
-        payload: Buffer,
+        part: Buffer,
     },
     /// A small value; the last one written for a key counts.
     Kv {
@@ -61,7 +66,7 @@ impl Record {
             + match self {
                 Self::Session { id, header, .. } => id.len() + header.len(),
                 Self::Events { events, .. } => events.iter().map(|event| event.len() + 4).sum(),
-                Self::Tail { payload, .. } => payload.len(),
+                Self::Tail { part, .. } => part.len(),
                 Self::Kv { key, value } => key.len() + value.as_ref().map_or(0, Buffer::len),
                 Self::Tombstone { .. } => 0,
             }
@@ -90,9 +95,10 @@ impl Record {
                 }
                 push_record(body, Kind::Events as u8, &parts, checksum);
             }
-            Self::Tail { session, payload } => {
-                let number = session.to_le_bytes();
-                push_record(body, Kind::Tail as u8, &[&number, payload], checksum);
+            Self::Tail { session, attempt, serial, part } => {
+                let parts: [&[u8]; 4] =
+                    [&session.to_le_bytes(), &attempt.to_le_bytes(), &serial.to_le_bytes(), part];
+                push_record(body, Kind::Tail as u8, &parts, checksum);
             }
             Self::Kv { key, value } => {
                 let flag = [u8::from(value.is_some())];
@@ -132,7 +138,10 @@ impl Record {
                 }
                 Self::Events { session, first_seq, events }
             }
-            Kind::Tail => Self::Tail { session: from.u64()?, payload: rest(&from) },
+            Kind::Tail => {
+                let (session, attempt, serial) = (from.u64()?, from.u64()?, from.u32()?);
+                Self::Tail { session, attempt, serial, part: rest(&from) }
+            }
             Kind::Kv => {
                 let has_value = from.u8()? != 0;
                 let key_length = usize::try_from(from.u32()?).ok()?;
@@ -214,7 +223,9 @@ fn entry_of(record: &Record, offset: u64, length: u32) -> Entry {
             let count = u32::try_from(events.len()).unwrap_or(u32::MAX);
             (Kind::Events, *session, *first_seq, count, Vec::new())
         }
-        Record::Tail { session, .. } => (Kind::Tail, *session, 0, 0, Vec::new()),
+        Record::Tail { session, attempt, serial, .. } => {
+            (Kind::Tail, *session, *attempt, *serial, Vec::new())
+        }
         Record::Kv { key, .. } => (Kind::Kv, 0, 0, 0, key.to_vec()),
         Record::Tombstone { session } => (Kind::Tombstone, *session, 0, 0, Vec::new()),
     };

@@ -513,7 +513,7 @@ impl Assembly {
         out.next_batch = self.expected;
         for (&number, session) in &mut out.map.sessions {
             if session.place.is_none() && session.damage.is_none() {
-                let place = session.blocks.first().map(|block| block.place).or(session.tail);
+                let place = session.blocks.first().map(|block| block.place);
                 session.damage = Some(Damage {
                     segment: place.map_or(0, |place| place.segment),
                     offset: place.map_or(0, |place| place.offset),

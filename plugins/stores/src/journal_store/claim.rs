@@ -1,10 +1,10 @@
 //! Claims: who may write which session.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use playhouse_messages::{event::Seq, header::SessionHeader, id::SessionId};
+use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::StoreError;
 
 /// The right to write one session, and how far it is stored.
@@ -15,8 +15,8 @@ pub(crate) struct Claim {
     /// Whether it only keeps others away while the session is looked up: nothing to show yet.
     pub(crate) placeholder: bool,
     stored: Mutex<Stored>,
-    /// The seq behind the last event that was submitted.
-    submitted: AtomicU64,
+    /// The serial of the last part of a tail that was submitted.
+    submitted: AtomicU32,
 }
 
 /// How far a claimed session is stored.
@@ -26,6 +26,8 @@ pub(crate) struct Stored {
     pub(crate) number: Option<u64>,
     /// The seq that the next new event must have.
     pub(crate) next_seq: u64,
+    /// The serial of the last part of a tail.
+    pub(crate) tail_serial: u32,
 }
 
 impl Claim {
@@ -35,7 +37,7 @@ impl Claim {
             header,
             inherited,
             placeholder: false,
-            submitted: AtomicU64::new(stored.next_seq),
+            submitted: AtomicU32::new(stored.tail_serial),
             stored: Mutex::new(stored),
         }
     }
@@ -51,14 +53,9 @@ impl Claim {
         self.stored.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes that events up to `end_seq` are on their way.
-    pub(crate) fn submit(&self, end_seq: Seq) {
-        self.submitted.fetch_max(end_seq, Ordering::AcqRel);
-    }
-
-    /// The seq behind the last event that was submitted.
-    pub(crate) fn submitted(&self) -> Seq {
-        self.submitted.load(Ordering::Acquire)
+    /// The serial of the next part of a tail.
+    pub(crate) fn next_serial(&self) -> u32 {
+        self.submitted.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
     }
 
     pub(crate) fn header_json(&self) -> Result<Bytes, StoreError> {

@@ -11,7 +11,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use playhouse_messages::{header::SessionHeader, id::SessionId};
-use playhouse_plugin_api::store::{ListPage, ListQuery, SessionStat, StoreError, StoredSession};
+use playhouse_plugin_api::store::{
+    ListPage, ListQuery, SessionStat, StoreError, StoredSession, StoredTail,
+};
 
 use super::claim::{Claim, Stored};
 use super::failure::{store_error, store_error_of};
@@ -151,6 +153,7 @@ impl Core {
             if let Some(session) = stored.number.and_then(|number| found.map.sessions.get(&number))
             {
                 stored.next_seq = session.next_seq;
+                stored.tail_serial = session.tail.as_ref().map_or(0, |tail| tail.serial);
             }
         }
         ledger.recent = found.map;
@@ -310,16 +313,17 @@ impl Core {
         let fail = |error| store_error_of(&self.dir, id, error);
         let (header, inherited_event_count) = self.header(id, number, &session)?;
         let events = self.reader.events(number, &session, 0).map_err(fail)?;
-        let tail = match session.tail {
+        let tail = match &session.tail {
             None => None,
-            Some(place) => match self.reader.record(place, number).map_err(fail)? {
-                Record::Tail { payload, .. } => Some(payload),
-                _ => None,
-            },
+            Some(tail) => Some(StoredTail {
+                attempt: tail.attempt,
+                parts: self.reader.tail(number, tail).map_err(fail)?,
+            }),
         };
         let next_seq = events.len() as u64;
+        let tail_serial = session.tail.as_ref().map_or(0, |tail| tail.serial);
         let stored = StoredSession { header, inherited_event_count, events, tail };
-        Ok((stored, Stored { number: Some(number), next_seq }))
+        Ok((stored, Stored { number: Some(number), next_seq, tail_serial }))
     }
 
     /// What the catalog says of a session.

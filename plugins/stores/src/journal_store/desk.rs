@@ -64,6 +64,7 @@ struct Planned {
     claim: Arc<Claim>,
     number: u64,
     next_seq: Seq,
+    tail_serial: u32,
     /// The events that this plan adds, from `first_seq` on.
     first_seq: Seq,
     events: Vec<Bytes>,
@@ -150,6 +151,7 @@ impl Desk {
                 for planned in plan.sessions.into_values() {
                     let mut stored = planned.claim.stored();
                     (stored.number, stored.next_seq) = (Some(planned.number), planned.next_seq);
+                    stored.tail_serial = planned.tail_serial;
                 }
                 self.settle_seals();
                 plan.outcomes
@@ -165,13 +167,14 @@ impl Desk {
     fn plan(&self, plan: &mut Plan, job: &Job) -> Outcome {
         match job {
             Job::Append { claim, batch } => self.plan_events(plan, claim, batch),
-            Job::Tail { claim, payload, next_seq } => {
+            Job::Tail { claim, attempt, serial, part } => {
+                let (attempt, serial, part) = (*attempt, *serial, part.clone());
                 let planned = self.planned(plan, claim)?;
-                if planned.next_seq > *next_seq {
-                    return Ok(());
+                if serial > planned.tail_serial {
+                    planned.tail_serial = serial;
+                    let session = planned.number;
+                    plan.records.push(Record::Tail { session, attempt, serial, part });
                 }
-                let session = planned.number;
-                plan.records.push(Record::Tail { session, payload: payload.clone() });
                 Ok(())
             }
             Job::Materialize { claim } => self.planned(plan, claim).map(|_| ()),
@@ -217,6 +220,7 @@ impl Desk {
                 claim: Arc::clone(claim),
                 number,
                 next_seq: stored.next_seq,
+                tail_serial: stored.tail_serial,
                 first_seq: stored.next_seq,
                 events: Vec::new(),
             };

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use playhouse_messages::event::Seq;
 use playhouse_plugin_api::store::{EventBatch, StoreError};
 
 use super::claim::Claim;
@@ -14,13 +13,13 @@ use super::tray::Tray;
 pub(crate) enum Job {
     /// Write events.
     Append { claim: Arc<Claim>, batch: EventBatch },
-    /// Write the stream of an attempt that has not settled.
+    /// Write a part of an attempt's stream.
     Tail {
         claim: Arc<Claim>,
-        payload: Bytes,
-        /// The seq that the next event had when it was submitted. If more events are stored when
-        /// the job is done (again, perhaps), they have superseded it.
-        next_seq: Seq,
+        attempt: u64,
+        /// By which a part that is done again is known.
+        serial: u32,
+        part: Bytes,
     },
     /// Write the header of a session that has no events yet.
     Materialize { claim: Arc<Claim> },
@@ -41,7 +40,7 @@ impl Job {
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Append { batch, .. } => batch.len_bytes(),
-            Self::Tail { payload, .. } => payload.len(),
+            Self::Tail { part, .. } => part.len(),
             Self::Put { key, value } => key.len() + value.len(),
             _ => 0,
         }

@@ -55,13 +55,12 @@ impl SessionWriter for JournalSessionWriter {
         if batch.events.is_empty() && !self.closed.load(Ordering::Acquire) {
             return ready(Ok(())).boxed();
         }
-        self.claim.submit(batch.first_seq.saturating_add(batch.events.len() as u64));
         self.submit(Job::Append { claim: Arc::clone(&self.claim), batch })
     }
 
-    fn tail(&self, payload: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        let (claim, next_seq) = (Arc::clone(&self.claim), self.claim.submitted());
-        self.submit(Job::Tail { claim, payload, next_seq })
+    fn tail(&self, attempt: u64, part: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+        let (claim, serial) = (Arc::clone(&self.claim), self.claim.next_serial());
+        self.submit(Job::Tail { claim, attempt, serial, part })
     }
 
     fn flush(&self) -> BoxFuture<'static, Result<(), StoreError>> {

@@ -10,9 +10,9 @@ fn full() -> ModelDisk {
     writer
         .write(&[session(1, "one"), session(2, "two"), session(3, "three")], Urgency::Ordinary)
         .unwrap();
-    let tail = |session, text: &'static str| Record::Tail {
-        session,
-        payload: Buffer::from_static(text.as_bytes()),
+    let tail = |session, attempt, serial, text: &'static str| {
+        let part = Buffer::from_static(text.as_bytes());
+        Record::Tail { session, attempt, serial, part }
     };
     let kv = |key: &'static str, value: Option<&'static str>| Record::Kv {
         key: Buffer::from_static(key.as_bytes()),
@@ -20,14 +20,19 @@ fn full() -> ModelDisk {
     };
     for turn in 0..20 {
         let records = [
-            tail(1, "superseded"),
+            tail(1, turn, u32::try_from(turn).unwrap() + 1, "replaced"),
             events(1, turn * 5, 5),
             events(2, turn * 30, 30),
             events(3, turn, 1),
             kv("key", Some("old")),
         ];
         writer.write(&records, Urgency::Ordinary).unwrap();
-        writer.write(&[events(1, turn * 5, 5), tail(3, "open")], Urgency::Ordinary).unwrap();
+        writer
+            .write(
+                &[events(1, turn * 5, 5), tail(3, 9, u32::try_from(turn).unwrap() + 1, "open")],
+                Urgency::Ordinary,
+            )
+            .unwrap();
     }
     let last = [Record::Tombstone { session: 2 }, kv("key", Some("new")), kv("gone", None)];
     writer.write(&last, Urgency::Ordinary).unwrap();
@@ -43,9 +48,10 @@ fn check(disk: &ModelDisk, what: &str) {
         assert_eq!(read_session(disk, &found, 3).unwrap(), expected_events(3, 20), "{what}");
         assert_eq!(found.map.ids.keys().collect::<Vec<_>>(), ["one", "three"], "{what}");
         let reader = Reader::new(Arc::new(disk.clone()), &dir(), &STORE);
-        assert_eq!(found.map.sessions[&1].tail, None, "{what}");
-        let tail = reader.record(found.map.sessions[&3].tail.unwrap(), 3).unwrap();
-        assert!(matches!(tail, Record::Tail { payload, .. } if payload == "open"), "{what}");
+        let parts = reader.tail(1, found.map.sessions[&1].tail.as_ref().unwrap()).unwrap();
+        assert_eq!(parts, ["replaced"], "{what}");
+        let parts = reader.tail(3, found.map.sessions[&3].tail.as_ref().unwrap()).unwrap();
+        assert_eq!(parts, ["open"; 20], "{what}");
         let value = reader.record(found.map.kv[&b"key"[..]], 0).unwrap();
         assert!(matches!(value, Record::Kv { value: Some(v), .. } if v == "new"), "{what}");
     }

@@ -20,7 +20,12 @@ fn records() -> [Vec<Record>; 2] {
                 Buffer::from_static(br#"{"type":"turn/end","seq":1,"time":2,"data":{"turn":1}}"#),
             ],
         },
-        Record::Tail { session: 1, payload: Buffer::from_static(b"\x00\x01tail") },
+        Record::Tail {
+            session: 1,
+            attempt: 5,
+            serial: 1,
+            part: Buffer::from_static(b"\x00\x01tail"),
+        },
         Record::Kv { key: Buffer::from_static(b"k"), value: Some(Buffer::from_static(b"value")) },
     ];
     let second = vec![

@@ -159,18 +159,27 @@ fn a_reopened_journal_goes_on_where_it_ended() {
 }
 
 #[test]
-fn tails_are_superseded_by_events_and_tombstones_end_a_session() {
+fn tails_gather_parts_and_tombstones_end_a_session() {
     let disk = ModelDisk::default();
     let (mut writer, _) = open(&disk, small(1 << 20));
-    let tail = |session| Record::Tail { session, payload: Buffer::from_static(b"chunks") };
+    let tail = |session, attempt, serial| {
+        let part = Buffer::from_static(b"chunks");
+        Record::Tail { session, attempt, serial, part }
+    };
     writer.write(&[session(1, "one"), session(2, "two")], Urgency::Ordinary).unwrap();
-    writer.write(&[tail(1), tail(2)], Urgency::Ordinary).unwrap();
+    writer.write(&[tail(1, 1, 1), tail(2, 1, 1), tail(2, 1, 2)], Urgency::Ordinary).unwrap();
+    // Another attempt replaces all, and a part that comes again is none.
+    writer.write(&[tail(1, 2, 2), tail(1, 1, 1), tail(2, 1, 2)], Urgency::Ordinary).unwrap();
     writer.write(&[events(1, 0, 1)], Urgency::Ordinary).unwrap();
     let found = read_all(&disk, Depth::Full);
-    assert_eq!(found.map.sessions[&1].tail, None);
+    let serials = |number: u64| -> Vec<u32> {
+        let tail = found.map.sessions[&number].tail.as_ref().unwrap();
+        tail.parts.iter().map(|(serial, _)| *serial).collect()
+    };
+    assert_eq!((serials(1), serials(2)), (vec![2], vec![1, 2]));
     let reader = Reader::new(Arc::new(disk.clone()), &dir(), &STORE);
-    let place = found.map.sessions[&2].tail.unwrap();
-    assert_eq!(reader.record(place, 2).unwrap(), tail(2));
+    let parts = reader.tail(2, found.map.sessions[&2].tail.as_ref().unwrap()).unwrap();
+    assert_eq!(parts, ["chunks", "chunks"]);
     writer.write(&[Record::Tombstone { session: 2 }], Urgency::Ordinary).unwrap();
     let found = read_all(&disk, Depth::Full);
     assert!(!found.map.sessions.contains_key(&2));

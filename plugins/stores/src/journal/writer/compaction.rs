@@ -110,8 +110,13 @@ impl Writer {
             if !run.is_empty() {
                 records.push(Record::Events { session: number, first_seq, events: run });
             }
-            if let Some(place) = session.tail {
-                records.push(reader.record(place, number)?);
+            if let Some(tail) = &session.tail {
+                let attempt = tail.attempt;
+                for (part, &(serial, _)) in reader.tail(number, tail)?.into_iter().zip(&tail.parts)
+                {
+                    run_bytes += part.len();
+                    records.push(Record::Tail { session: number, attempt, serial, part });
+                }
             }
             bytes += run_bytes;
             if bytes >= BATCH_BYTES {

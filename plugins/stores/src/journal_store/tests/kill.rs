@@ -29,7 +29,7 @@ async fn writes_until_it_is_killed() {
                 Err(_) => (store.create(&header(id.as_str()), 0).await.unwrap(), 0),
             };
             loop {
-                writer.tail(Bytes::from_static(b"chunks")).await.unwrap();
+                writer.tail(next, Bytes::from_static(b"chunks")).await.unwrap();
                 writer.append(batch(next, 3)).await.unwrap();
                 next += 3;
                 // One write; a parent that is gone wants no more.
