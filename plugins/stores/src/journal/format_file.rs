@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::disk::Disk;
 use super::error::JournalError;
 use super::format::{FORMAT_VERSION, SEGMENT_HEADER_LEN, SegmentHeader, StoreId};
-use super::recovery::{list_segments, segment_path};
+use super::segments::{list_segments, segment_path};
 use super::writer::write_all;
 
 /// What the format file says.

@@ -20,6 +20,7 @@ mod reader;
 mod record;
 mod recovery;
 mod scan;
+mod segments;
 mod writer;
 
 #[cfg(test)]
@@ -34,5 +35,5 @@ pub use map::{Block, Map, Place, SessionMap, TailMap};
 pub use reader::Reader;
 pub use record::Record;
 pub use recovery::{Depth, Recovered, recover};
-pub(crate) use recovery::{journal_bytes, sealed_end};
+pub(crate) use segments::{journal_bytes, sealed_end};
 pub use writer::{JournalConfig, Moved, Sealed, Urgency, Writer, Written};

@@ -12,7 +12,7 @@ use super::error::{Damage, DamageKind, JournalError};
 use super::format::{Bytes, Checksum, StoreId, take_record};
 use super::map::{Block, Place, SessionMap, TailMap};
 use super::record::Record;
-use super::recovery::segment_path;
+use super::segments::segment_path;
 
 /// Reads records. Takes no lock; every call blocks.
 #[derive(Clone)]

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 mod compaction;
-
-use bytes::Bytes as Buffer;
+mod reserve;
+mod resume;
 
 use super::disk::{Disk, DiskFile, Held, LockOutcome};
 use super::entry::Entry;
@@ -17,10 +17,7 @@ use super::format::{
 };
 use super::format_file::{read_format, write_format};
 use super::record::{Record, encode_body};
-use super::recovery::{
-    Depth, LastBatch, Recovered, list_segments, recover, segment_path, segments_dir,
-};
-use super::scan::records_at;
+use super::segments::{list_segments, segment_path, segments_dir};
 
 /// Sizes of a journal.
 #[derive(Debug, Clone)]
@@ -120,10 +117,6 @@ pub struct Writer {
     _lock: Box<dyn Held>,
 }
 
-fn reserve_path(dir: &Path) -> PathBuf {
-    dir.join("reserve")
-}
-
 /// Several writes if need be: for files that only count once they are renamed or complete.
 pub(super) fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -206,89 +199,6 @@ impl Writer {
         self.store
     }
 
-    /// Reads the journal and gets ready to write behind it: a torn tail is cut off, and the last
-    /// batch of an unsealed segment is written again into a new one and synced. (A process before
-    /// this one may have seen its sync fail, after which the file looks whole from here and is not.)
-    ///
-    /// The map that it returns knows of the move.
-    ///
-    /// # Errors
-    ///
-    /// I/O errors and a full disk. Damage is no error: see [`Recovered::damages`].
-    pub fn resume(&mut self, depth: Depth) -> Result<Recovered, JournalError> {
-        let mut found = recover(self.disk.as_ref(), &self.dir, &self.store, depth)?;
-        self.next_batch = found.next_batch;
-        self.next_segment = found.next_segment;
-        for number in &found.empty {
-            let path = segment_path(&self.dir, *number);
-            self.disk.remove(&path).map_err(|error| JournalError::io("remove", path, error))?;
-        }
-        self.clear_away(&found)?;
-        // Cutting is only tidiness, and it must not touch what is damaged.
-        if let (Some((segment, end)), true) = (found.torn, found.damages.is_empty()) {
-            let path = segment_path(&self.dir, segment);
-            let fail = |error| JournalError::io("cut", &path, error);
-            let mut file = self.disk.open_write(&path).map_err(fail)?;
-            file.set_len(end).map_err(fail)?;
-            file.sync().map_err(fail)?;
-        }
-        if let Some(last) = found.last
-            && last.number + 1 == found.next_batch
-        {
-            self.rewrite(last)?;
-            for moved in self.take_moved() {
-                let (from, to) = (moved.offset, moved.to_offset);
-                found.map.relocate(moved.segment, from, moved.to_segment, to);
-            }
-        }
-        Ok(found)
-    }
-
-    /// Removes what a compaction left: drafts of one that did not end, and segments that do not
-    /// count any more.
-    fn clear_away(&self, found: &Recovered) -> Result<(), JournalError> {
-        let journal = segments_dir(&self.dir);
-        let names = self.disk.list(&journal);
-        let names = names.map_err(|error| JournalError::io("list", &journal, error))?;
-        let drafts = names.iter().filter(|name| name.ends_with(".draft"));
-        let mut gone: Vec<PathBuf> = drafts.map(|name| journal.join(name)).collect();
-        gone.extend(found.superseded.iter().map(|number| segment_path(&self.dir, *number)));
-        for path in gone {
-            self.disk.remove(&path).map_err(|error| JournalError::io("remove", path, error))?;
-        }
-        Ok(())
-    }
-
-    /// Gets ready to write behind a journal that is known to be sealed, without reading it.
-    pub fn resume_at(&mut self, next_segment: u64, next_batch: u64) {
-        (self.next_segment, self.next_batch) = (next_segment, next_batch);
-    }
-
-    /// Writes the last batch of an unsealed segment again, into a new one.
-    fn rewrite(&mut self, last: LastBatch) -> Result<(), JournalError> {
-        let path = segment_path(&self.dir, last.segment);
-        let fail = |error| JournalError::io("read", &path, error);
-        let file = self.disk.open(&path).map_err(fail)?;
-        let length = usize::try_from(last.end - last.offset).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; length];
-        file.read_at(&mut bytes, last.offset).map_err(fail)?;
-        let whole = Buffer::from(bytes);
-        let Some(records) = records_at(&whole, 0, self.checksum) else {
-            // Understood a moment ago, or a batch that is damaged: nothing to carry over.
-            return Ok(());
-        };
-        let entries: Vec<Entry> = records.into_iter().map(|(entry, _)| entry).collect();
-        self.trail.clone_from(&entries);
-        self.unsynced = Some(Unsynced {
-            number: last.number,
-            segment: last.segment,
-            offset: last.offset,
-            bytes: whole.to_vec(),
-            entries,
-        });
-        self.rescue()
-    }
-
     /// Writes the records as one batch with one write, after syncing the batch before it. When this
     /// returns, the batch survives the death of the process.
     ///
@@ -340,22 +250,6 @@ impl Writer {
             self.release_reserve(error, urgency)?;
         }
         self.put(bytes, self.next_batch)
-    }
-
-    /// Gives back what is set aside, if `error` is a full disk and the batch may take it; else the
-    /// error stands.
-    fn release_reserve(
-        &mut self,
-        error: JournalError,
-        urgency: Urgency,
-    ) -> Result<(), JournalError> {
-        let full = matches!(error, JournalError::StoreFull { .. });
-        if !full || urgency < Urgency::Closing || !self.reserve {
-            return Err(error);
-        }
-        self.reserve = false;
-        let removed = self.disk.remove(&reserve_path(&self.dir));
-        removed.map_err(|_| error)
     }
 
     /// Makes the written batch the unsynced one, and tells where its records stand.
@@ -562,33 +456,6 @@ impl Writer {
     #[must_use]
     pub fn is_sealed(&self) -> bool {
         self.segment.is_none() && self.unsynced.is_none()
-    }
-
-    /// Writes the reserve file, if it is wanted and there is room. A full disk is no error here.
-    fn set_reserve_aside(&mut self) {
-        let path = reserve_path(&self.dir);
-        let wanted = self.config.reserve_bytes;
-        if let Ok(file) = self.disk.open(&path) {
-            if wanted > 0 && file.length().is_ok_and(|length| length == wanted) {
-                self.reserve = true;
-                return;
-            }
-            drop(file);
-            let _ = self.disk.remove(&path);
-        }
-        if wanted == 0 {
-            return;
-        }
-        // Real zeros: a file with holes sets nothing aside.
-        let zeros = vec![0; usize::try_from(wanted).unwrap_or(0)];
-        let made = self.disk.create(&path).and_then(|mut file| {
-            write_all(file.as_mut(), &zeros)?;
-            file.sync()
-        });
-        self.reserve = made.is_ok();
-        if made.is_err() {
-            let _ = self.disk.remove(&path);
-        }
     }
 }
 

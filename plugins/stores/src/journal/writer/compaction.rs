@@ -14,7 +14,7 @@ use super::super::format::{FORMAT_VERSION, Footer, MAX_BODY, SegmentHeader, enco
 use super::super::map::Map;
 use super::super::reader::Reader;
 use super::super::record::{Record, encode_body};
-use super::super::recovery::{list_segments, segment_path, segments_dir};
+use super::super::segments::{list_segments, segment_path, segments_dir};
 use super::{Writer, write_once};
 
 /// Payload at which a batch of the new journal is complete, in bytes.
