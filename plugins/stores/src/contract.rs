@@ -81,6 +81,12 @@ async fn appends_are_read_back(backend: &impl Backend) {
     assert_eq!(session.events, texts(0, 8));
     writer.append(batch(8, 2)).await.unwrap();
     assert_eq!(store.read(&header.id).await.unwrap().events, texts(0, 10));
+    // One event may be larger than what is written at once, or than a segment.
+    let large = self::header("large");
+    let events = vec![Bytes::from(vec![b' '; 3_000_000]), Bytes::from_static(b"{}")];
+    let whole = store.create(&large, 0).await.unwrap();
+    whole.append(EventBatch { first_seq: 0, events: events.clone() }).await.unwrap();
+    assert_eq!(store.read(&large.id).await.unwrap().events, events);
     let stat = store.stat(&header.id).await.unwrap().unwrap();
     assert_eq!(stat.event_count, 10);
     assert_eq!(stat.size_bytes, texts(0, 10).iter().map(|e| e.len() as u64).sum::<u64>());

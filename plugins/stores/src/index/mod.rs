@@ -78,6 +78,12 @@ impl Index {
         Ok((Self::open(dir)?, aside))
     }
 
+    /// Makes every later call fail.
+    #[cfg(test)]
+    pub(crate) fn break_it(&self) {
+        self.thread.broken.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
     /// How far it knows the journal; `None` if it is new.
     ///
     /// # Errors

@@ -37,6 +37,9 @@ struct Open {
 pub struct SledThread {
     tasks: Option<Sender<Task>>,
     thread: Option<JoinHandle<()>>,
+    /// Makes every call fail as a damaged index does.
+    #[cfg(test)]
+    pub broken: std::sync::atomic::AtomicBool,
 }
 
 impl SledThread {
@@ -66,7 +69,12 @@ impl SledThread {
             })
             .map_err(|error| IndexError::Failed(error.to_string()))?;
         is_open.recv().unwrap_or(Err(IndexError::Closed))?;
-        Ok(Self { tasks: Some(tasks), thread: Some(thread) })
+        Ok(Self {
+            tasks: Some(tasks),
+            thread: Some(thread),
+            #[cfg(test)]
+            broken: Default::default(),
+        })
     }
 
     /// Runs a task on the thread and waits for it.
@@ -86,6 +94,17 @@ impl SledThread {
     }
 
     fn run<T: Send + 'static>(
+        &self,
+        task: impl FnOnce(&Open) -> Result<T, IndexError> + Send + 'static,
+    ) -> Result<T, IndexError> {
+        #[cfg(test)]
+        if self.broken.load(std::sync::atomic::Ordering::Relaxed) {
+            return self.send(|_| panic!("a page that cannot be read"));
+        }
+        self.send(task)
+    }
+
+    fn send<T: Send + 'static>(
         &self,
         task: impl FnOnce(&Open) -> Result<T, IndexError> + Send + 'static,
     ) -> Result<T, IndexError> {

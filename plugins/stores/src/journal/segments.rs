@@ -150,6 +150,8 @@ pub(crate) fn read_parts(
             }
             // The writer beside us has taken back a segment that it could not write.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            // A new writer has cut its torn tail while we read it.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {}
             Err(error) => return Err(JournalError::io("read", path, error)),
         }
     }
