@@ -1,6 +1,7 @@
 //! Tests of what only the journal store promises: its deaths, its disk, its index.
 
 mod beside;
+mod differential;
 mod kill;
 mod power_cut;
 
