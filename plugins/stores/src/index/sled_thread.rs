@@ -21,6 +21,9 @@ pub enum IndexError {
     /// sled panicked, which is how it mostly says that its files are damaged.
     #[error("the index panicked: {0}")]
     Panicked(String),
+    /// Somebody has it open.
+    #[error("the index is open elsewhere")]
+    Locked,
     /// Its thread is gone.
     #[error("the index is closed")]
     Closed,
@@ -156,7 +159,13 @@ fn open(path: &PathBuf) -> Result<Open, IndexError> {
         .cache_capacity(CACHE_BYTES)
         .flush_every_ms(None)
         .open()
-        .map_err(failed)?;
+        .map_err(|error| match error {
+            // sled has no better sign of this.
+            sled::Error::Io(error) if error.to_string().contains("acquire lock") => {
+                IndexError::Locked
+            }
+            other => failed(other),
+        })?;
     private(path).map_err(io)?;
     // sled never syncs its configuration or directories; without this, an index that lost power
     // soon after its creation cannot be opened again.

@@ -86,6 +86,11 @@ fn open_index(dir: &Path, store: &StoreId) -> Option<Opened> {
     });
     match opened {
         Ok(opened) => Some(opened),
+        Err(IndexError::Locked) => {
+            // A read of the store's last life has not ended; the index is not damaged.
+            tracing::warn!(dir = %dir.display(), "the store goes on without its index, which is held");
+            None
+        }
         Err(error) => start_over(dir, &error).map(|index| (Arc::new(index), None)),
     }
 }

@@ -496,3 +496,28 @@ async fn an_index_that_fails_while_the_store_is_open_costs_only_time() {
         store.close().await.unwrap();
     }
 }
+
+#[tokio::test]
+async fn an_index_that_is_held_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = JournalStore::open(dir.path(), small()).await.unwrap();
+    let writer = store.create(&header("s"), 0).await.unwrap();
+    writer.append(batch(0, 3)).await.unwrap();
+    // As a read does that has not ended when the store is closed.
+    let held = store.office.core.ledger().index.clone();
+    store.close().await.unwrap();
+    for events in [3, 4] {
+        let store = JournalStore::open(dir.path(), small()).await.unwrap();
+        assert!(store.office.core.ledger().index.is_none());
+        let (writer, session) = store.open_write(&"s".into()).await.unwrap();
+        assert_eq!(session.events, texts(0, events));
+        writer.append(batch(events, 1)).await.unwrap();
+        store.close().await.unwrap();
+    }
+    drop(held);
+    let store = JournalStore::open(dir.path(), small()).await.unwrap();
+    assert!(store.office.core.ledger().index.is_some());
+    assert_eq!(store.read(&"s".into()).await.unwrap().events, texts(0, 5));
+    assert!(!dir.path().join("index.damaged-1").exists());
+    store.close().await.unwrap();
+}
