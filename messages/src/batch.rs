@@ -221,7 +221,8 @@ impl Batch {
                 self.calls[index] = Call::Committed;
                 self.committed += 1;
                 self.concluded |= concludes;
-                self.barrier &= self.committed < self.calls.len();
+                // An exclusive call is the only uncommitted one, so this was its commit.
+                self.barrier = false;
                 self.held = false;
             }
             (Input::Committed { index, .. }, Lane::Abort(at)) if index == at => {

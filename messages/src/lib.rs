@@ -2,6 +2,7 @@
 //!
 //! This crate holds the vocabulary (content, messages, chunks, events), the folds that turn a log
 //! into state, the pure machines that decide, and in [`protocol`] the message enums of the actors.
+//! into state, the pure machines that decide, and the message enums of the actors (`protocol`).
 //! It does no I/O, starts no task and reads no clock: every decision is a function of its input.
 
 pub mod admission;
@@ -21,6 +22,7 @@ pub mod header;
 pub mod history;
 pub mod id;
 pub mod inbox;
+pub mod invariants;
 pub mod json;
 pub mod log;
 pub mod machine;

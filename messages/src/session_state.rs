@@ -253,7 +253,7 @@ impl SessionState {
         );
         let body = &event.body;
         self.history.apply(&self.surface, seq, body, &surface);
-        self.surface.apply(seq, &surface);
+        self.surface.apply(seq, body, &surface);
         self.boundary = boundary;
         if let EventBody::InboxSpliced(splice) = body {
             let applied = self.inbox.apply(seq, splice);

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fmt,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
 };
 
 use playhouse_messages::{
@@ -25,6 +25,7 @@ use crate::{
     cancel::CancelToken,
     clock::Ids,
     options::AgentOptions,
+    prompt::Assembly,
     scope::Scope,
     session::Session,
     slot::{Gone, Slot},
@@ -45,7 +46,8 @@ pub struct AgentCell {
     status: watch::Sender<Status>,
     disposed: watch::Sender<Disposal>,
     errors: broadcast::Sender<AgentFault>,
-    attempts: std::sync::atomic::AtomicU64,
+    attempts: AtomicU64,
+    assembly: Mutex<Option<Arc<Assembly>>>,
     /// The actor that owns the loop machine.
     pub actor: Slot<AgentMessage>,
     /// The actor that keeps the agent's actors alive.
@@ -147,7 +149,8 @@ impl AgentCell {
             status: watch::Sender::new(Status::Idle),
             disposed: watch::Sender::new(Disposal::Live),
             errors: broadcast::Sender::new(ERRORS_KEPT),
-            attempts: std::sync::atomic::AtomicU64::new(0),
+            attempts: AtomicU64::new(0),
+            assembly: Mutex::new(None),
             actor: Slot::new(),
             supervisor: Slot::new(),
         })
@@ -221,8 +224,18 @@ impl AgentCell {
         let _ = self.errors.send(fault);
     }
 
+    /// What the current step was assembled from.
+    pub fn assembly(&self) -> Option<Arc<Assembly>> {
+        self.assembly.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps what a step was assembled from, so that its runtime facts can be refreshed.
+    pub fn set_assembly(&self, assembly: Arc<Assembly>) {
+        *self.assembly.lock().unwrap_or_else(PoisonError::into_inner) = Some(assembly);
+    }
+
     /// How many attempts the agent has started; counted over restarts, so that ids stay unique.
-    pub fn attempts(&self) -> &std::sync::atomic::AtomicU64 {
+    pub fn attempts(&self) -> &AtomicU64 {
         &self.attempts
     }
 }
@@ -373,7 +386,7 @@ impl Agent {
             };
             fold.apply(&event.body);
             match fold.progress() {
-                Progress::Ended(outcome) => break outcome,
+                Progress::Ended(outcome) => break *outcome,
                 Progress::Dropped => return Err(AgentError::Dropped { id: id.clone() }),
                 Progress::Unknown | Progress::Pending | Progress::Running { .. } => {}
             }

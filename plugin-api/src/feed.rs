@@ -127,8 +127,10 @@ impl Frames {
                     self.reading = None;
                     return Some(Frame::End { attempt_id, index, outcome });
                 }
-                if reading.grown.changed().await.is_err() {
-                    return None;
+                // A newer attempt ends this one; the feed's own end ends the reader.
+                tokio::select! {
+                    _ = reading.grown.changed() => {}
+                    change = self.attempts.changed() => change.ok()?,
                 }
                 continue;
             }

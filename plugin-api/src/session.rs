@@ -33,6 +33,10 @@ use crate::{
 /// An agent has at most a few under way; appends of plugins share the rest.
 const ANSWERS_MAX: usize = 64;
 
+/// Events that may be accepted and not yet written before senders are made to wait: a stuck disk
+/// must not grow memory without bound, and a busy one must not stall anybody.
+const UNWRITTEN_MAX: u64 = 10_000;
+
 /// A session in the world: its log, swapped whole, and the way to the actors that extend and store
 /// it. Outlives every one of them.
 pub struct SessionCell {
@@ -58,6 +62,10 @@ pub struct SessionView {
     pub inbox: Inbox,
     /// What the model was last told of the runtime.
     pub runtime_context: RuntimeContext,
+    /// Counts the changes of the surface other than appends.
+    pub content_generation: u64,
+    /// The last turn that was opened; 0 for none.
+    pub last_turn: u32,
     /// Answers to the last commands.
     answers: Arc<VecDeque<(CommandNo, Reply)>>,
 }
@@ -77,6 +85,8 @@ impl SessionView {
             log: core.log().clone(),
             inbox: core.state().inbox().clone(),
             runtime_context: core.state().runtime_context().clone(),
+            content_generation: core.state().surface().content_generation(),
+            last_turn: core.state().boundary().last_turn(),
             answers,
         }
     }
@@ -107,6 +117,11 @@ impl SessionCell {
             appender: Slot::new(),
             writer: Slot::new(),
         })
+    }
+
+    /// The session's id.
+    pub fn id(&self) -> &SessionId {
+        &self.header.id
     }
 
     /// The session as it is now.
@@ -265,6 +280,22 @@ impl Session {
     /// How far the log has got on its way to the disk.
     pub fn marks(&self) -> watch::Receiver<Marks> {
         self.0.marks()
+    }
+
+    /// Whether so much is accepted and not yet written that senders should wait.
+    pub fn is_behind(&self) -> bool {
+        !self.0.writer.is_closed()
+            && self.0.marks.borrow().written + UNWRITTEN_MAX < self.log().len()
+    }
+
+    /// Resolves once the store has caught up, or is gone.
+    pub async fn caught_up(&self) {
+        let mut marks = self.marks();
+        while self.is_behind() {
+            if marks.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Reads the log from `from` on and then along: every event, in order, at the reader's pace.

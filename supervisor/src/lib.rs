@@ -1,1 +1,3 @@
 //! Who watches in Playhouse: the tree, restarts, creation, plugin hosting and the harness.
+
+pub mod plugin_host;

@@ -195,6 +195,38 @@ mod scenario {
 }
 
 #[test]
+fn a_denied_call_that_waits_for_an_earlier_result_holds_no_slot() {
+    let mut batch = Simulation::new("pppp", 2);
+    batch.plan.denied[1] = true;
+    let batch = batch.go();
+    assert_eq!(batch.running, [0, 2]);
+}
+
+#[test]
+fn an_abort_while_a_call_is_classified_does_not_start_it() {
+    let mut batch = Simulation::new("p", 1);
+    batch.begin();
+    assert_eq!(batch.pending, Some(Effect::Classify(0)));
+    batch.abort();
+    assert_eq!(batch.trace, ["ABORT 0"]);
+}
+
+#[test]
+fn a_failure_while_a_call_is_logged_does_not_ask_policy() {
+    let mut batch = Simulation::new("pp", 2);
+    batch.begin();
+    while batch.pending != Some(Effect::LogCall(1)) {
+        assert!(batch.answer());
+    }
+    batch.running.clear();
+    batch.input(Input::Failed(0, failure()));
+    assert_eq!(batch.finished, None);
+    batch.drain();
+    assert_eq!(batch.trace.last().map(String::as_str), Some("TC 1"));
+    assert_eq!(batch.finished, Some(Err(failure())));
+}
+
+#[test]
 fn an_empty_batch_finishes_at_once() {
     assert_eq!(Simulation::new("", 1).go().finished, Some(Ok(false)));
 }

@@ -25,6 +25,7 @@ use crate::{
     chunk::Failure,
     config::ModelChoice,
     event::{BudgetSpent, CancelCause, InboxTarget, StepAt, TurnEndReason},
+    json::INTEGER_MAX,
     message::SharedMessage,
     session::{Accept, Claimed, Closed, Command, InboxEdit, Repaired, Reply},
     session_state::AppendError,
@@ -84,7 +85,7 @@ struct Run {
     ends: Option<Ends>,
     /// A waking send arrived after the cancel: run it once idle.
     latch: bool,
-    /// A waking send arrived while the turn was closing: run it after.
+    /// A waking send arrived while no turn was sure to claim it: run it if none did.
     reopen: bool,
 }
 
@@ -197,8 +198,7 @@ impl Machine {
             Input::Maintained => {
                 if let Phase::Maintenance { wake } = self.phase {
                     self.phase = Phase::Idle;
-                    let disposed = moment.cancelled == Some(CancelCause::Disposed);
-                    if wake && !disposed {
+                    if wake && !self.disposed {
                         self.open(true, out);
                     }
                 }
@@ -237,7 +237,7 @@ impl Machine {
                 if cancelled.is_some() {
                     target = InboxTarget::NextTurn;
                     run.latch |= may_run;
-                } else if run.stage.is_closing() {
+                } else if run.stage.may_miss() {
                     run.reopen = true;
                 }
             }
@@ -271,7 +271,8 @@ impl Machine {
             }
             Phase::Running(run) => {
                 run.latch &= keep_inbox;
-                run.reopen &= keep_inbox;
+                // Sent before the cancel: kept input waits for a later wake.
+                run.reopen = false;
                 out.push(Effect::Fire(cause));
             }
         }
@@ -347,7 +348,13 @@ impl Machine {
         match reply {
             Reply::Opened(claimed) => self.opened(claimed.map(Ok), moment, out),
             Reply::Claimed(claimed) => self.propose(claimed, moment, out),
-            Reply::Closed(Closed::Steered) => self.claim(out),
+            Reply::Closed(Closed::Steered) => {
+                // The turn goes on: what arrived meanwhile is its driver's to claim.
+                if let Phase::Running(run) = &mut self.phase {
+                    run.reopen = false;
+                }
+                self.claim(out);
+            }
             Reply::Closed(Closed::Ended { pending }) => self.closed(pending, moment, out),
             Reply::Repaired(repaired) => self.repaired(repaired, out),
             Reply::Refused(error) => self.refused(error, moment, out),
@@ -375,6 +382,8 @@ impl Machine {
             Some(Ok(claimed)) => {
                 if let Phase::Running(run) = &mut self.phase {
                     run.turn = claimed.turn;
+                    // Whatever waits is this turn's driver's to claim now.
+                    run.reopen = false;
                     self.last_turn = claimed.turn;
                 }
                 self.propose(claimed, moment, out);
@@ -437,7 +446,13 @@ impl Machine {
 
     /// Closes the turn with an error that `agent/error` also tells.
     fn fail_turn(&mut self, failure: Failure, out: &mut Vec<Effect>) {
-        self.report(failure.clone(), out);
+        self.fail_step(0, failure, out);
+    }
+
+    /// As [`Machine::fail_turn`], for a failure of a step.
+    fn fail_step(&mut self, step: u32, failure: Failure, out: &mut Vec<Effect>) {
+        out.push(Effect::Report { turn: self.turn(), step, failure: failure.clone() });
+        let failure = loggable(failure);
         self.close(TurnEndReason::Error(failure), true, out);
     }
 
@@ -497,6 +512,19 @@ impl Machine {
         };
         out.push(Effect::Report { turn: self.turn(), step, failure });
     }
+}
+
+/// The failure in a form that no log refuses: whatever a hook or a provider says, its turn ends.
+fn loggable(mut failure: Failure) -> Failure {
+    if failure.code.is_empty() {
+        "UNKNOWN".clone_into(&mut failure.code);
+    }
+    if failure.message.is_empty() {
+        "no reason was given".clone_into(&mut failure.message);
+    }
+    failure.provider_retry_after_ms =
+        failure.provider_retry_after_ms.map(|delay| delay.min(INTEGER_MAX));
+    failure
 }
 
 #[cfg(test)]

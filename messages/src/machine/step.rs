@@ -67,9 +67,10 @@ impl Stage {
         )
     }
 
-    /// Whether the turn no longer claims what arrives.
-    pub(super) fn is_closing(&self) -> bool {
-        matches!(self, Self::Closing { .. } | Self::Resting { .. })
+    /// Whether what arrives may find no turn that claims it: the turn is being closed, or the
+    /// command that opens one may come to nothing.
+    pub(super) fn may_miss(&self) -> bool {
+        matches!(self, Self::Opening | Self::Closing { .. } | Self::Resting { .. })
     }
 
     fn task(&self) -> Option<TaskNo> {
@@ -311,7 +312,9 @@ impl Machine {
             }
             Stage::Starting(_) => {
                 run.step -= 1;
-                self.fail_turn(error.into(), out);
+                if !self.aborted(moment, out) {
+                    self.fail_turn(error.into(), out);
+                }
             }
             Stage::Admitting { .. } => self.end_step(Outcome::Failed(error.into()), out),
             Stage::Settling { then, .. } => {
@@ -322,8 +325,17 @@ impl Machine {
                 }
                 self.end_step(Outcome::Failed(failure), out);
             }
-            Stage::Ending(_) => self.fail_turn(error.into(), out),
-            Stage::Claiming => self.fail_turn(error.into(), out),
+            Stage::Ending(_) => {
+                let step = run.step;
+                if !self.aborted(moment, out) {
+                    self.fail_step(step, error.into(), out);
+                }
+            }
+            Stage::Claiming => {
+                if !self.aborted(moment, out) {
+                    self.fail_turn(error.into(), out);
+                }
+            }
             // The turn stays open in the log; idle is reached all the same.
             Stage::Closing { .. } => {
                 self.report(error.into(), out);
@@ -409,11 +421,12 @@ impl Machine {
     }
 
     fn end_step(&mut self, outcome: Outcome, out: &mut Vec<Effect>) {
-        let recover = matches!(outcome, Outcome::Failed(_) | Outcome::Cancelled);
         let run = run_of(&mut self.phase);
         let at = run.at();
         run.stage = Stage::Ending(outcome);
-        self.drive(Command::EndStep { at, recover }, out);
+        // Even after a batch that is said to be done: a call that an executor forgot would make
+        // every later request of the session one that no provider takes.
+        self.drive(Command::EndStep { at, recover: true }, out);
     }
 
     /// S10 to S14.
@@ -424,24 +437,32 @@ impl Machine {
         moment: &Moment,
         out: &mut Vec<Effect>,
     ) {
+        let step = run_of(&mut self.phase).step;
         if let Some(fault) = ended.unrecovered {
             let cause = match &outcome {
                 Outcome::Failed(failure) => format!("[{failure}; {fault}]"),
                 _ => fault.to_string(),
             };
             let text = "Step failed and its pending tool results could not be recorded";
-            return self.fail_turn(Failure::unknown(format!("{text}: {cause}")), out);
+            let failure = Failure::unknown(format!("{text}: {cause}"));
+            if moment.cancelled.is_some() {
+                out.push(Effect::Report { turn: self.turn(), step, failure });
+                self.aborted(moment, out);
+                return;
+            }
+            return self.fail_step(step, failure, out);
         }
         if self.aborted(moment, out) {
             return;
         }
         let run = run_of(&mut self.phase);
         let ends = match outcome {
-            Outcome::Failed(failure) => return self.fail_turn(failure, out),
+            Outcome::Failed(failure) => return self.fail_step(step, failure, out),
             // The cancel that ended the step is no longer in force: the token it fired on was this
             // turn's, so this cannot happen; if it does, the turn has still failed.
             Outcome::Cancelled => {
-                return self.fail_turn(Failure::new("ABORTED", "the step was cancelled"), out);
+                let failure = Failure::new("ABORTED", "the step was cancelled");
+                return self.fail_step(step, failure, out);
             }
             Outcome::Completed => Some(Ends::Completed),
             Outcome::MaxTokens => Some(Ends::MaxTokens),

@@ -37,9 +37,4 @@ pub enum WriterMessage {
         /// Why not, if it failed.
         failure: Option<Failure>,
     },
-    /// The fixed window of write-behind has passed.
-    WindowEnded {
-        /// Which window.
-        window: u64,
-    },
 }

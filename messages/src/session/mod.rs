@@ -127,10 +127,12 @@ impl SessionCore {
         if let [_] = events.as_slice() {
             return events.into_iter().map(|event| self.append(event, mint)).collect();
         }
-        let before = self.clone();
-        let appended = events.into_iter().map(|event| self.append(event, mint)).collect();
-        if matches!(appended, Err(_)) {
-            *self = before;
+        // Not the gate, which no append touches and whose copy costs the whole history.
+        let (log, state) = (self.log.clone(), self.state.clone());
+        let appended: Result<Vec<_>, _> =
+            events.into_iter().map(|event| self.append(event, mint)).collect();
+        if appended.is_err() {
+            (self.log, self.state) = (log, state);
         }
         appended
     }
@@ -165,8 +167,8 @@ impl SessionCore {
             Some(self.splice(splice, mint)?.seq)
         };
         let opened = match open {
-            // The send that this one repeats has had its turn already.
-            true if known && self.state.inbox().is_empty() => None,
+            // The send that this one repeats has had its turn already, or was taken back.
+            true if known && !self.state.inbox().contains(&id) => None,
             true => Some(self.open_turn(mint)),
             false => None,
         };

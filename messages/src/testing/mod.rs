@@ -97,7 +97,7 @@ impl Script {
             Err(fault) => panic!("event {seq}: {fault}"),
         };
         self.history.apply(&self.surface, seq, &event.body, &change);
-        self.surface.apply(seq, &change);
+        self.surface.apply(seq, &event.body, &change);
         self.log.push(Arc::new(event.at(seq, i64::try_from(seq).unwrap_or(i64::MAX))));
         seq
     }

@@ -122,3 +122,10 @@ impl From<LlmError> for Failure {
         }
     }
 }
+
+/// Failures of an adapter are its own words; they pass as they are.
+impl From<Failure> for LlmError {
+    fn from(failure: Failure) -> Self {
+        Self::Adapter(failure)
+    }
+}

@@ -10,7 +10,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use futures::FutureExt;
+use futures::{FutureExt, StreamExt};
 use playhouse_messages::{
     chunk::Failure,
     config::{
@@ -42,36 +42,73 @@ impl LlmRegistry {
         config: CallConfig,
         cancel: &CancelToken,
     ) -> Result<PreparedCall, LlmError> {
-        let entry = self.route(&config.provider)?;
+        let (entry, peers) = self.bind(&config.provider)?;
         let route = config.route();
         let resolved = AssertUnwindSafe(async { entry.adapter.resolve(&route, cancel).await });
-        let model = match resolved.catch_unwind().await {
-            Ok(resolved) => resolved.map_err(LlmError::Adapter)?,
-            Err(panic) => return Err(LlmError::Adapter(panicked(panic.as_ref()))),
+        let model = match cancel.race(resolved.catch_unwind()).await {
+            Some(Ok(resolved)) => resolved.map_err(LlmError::Adapter)?,
+            Some(Err(panic)) => return Err(LlmError::Adapter(panicked(panic.as_ref()))),
+            None => {
+                let message = "the call was cancelled while its model was resolved";
+                return Err(LlmError::Adapter(Failure::new("ABORTED", message)));
+            }
         };
         check_model(&route.provider, &route.model, &model)?;
         let (config, adapter_defaults) = fill_defaults(config, &model)?;
-        Ok(PreparedCall {
-            registry: self.clone(),
-            entry,
+        let encoding = EncodingKey {
             route,
+            registration: entry.registration,
+            hides_images: project::hides_images(model.input_modalities.as_deref()),
+            peers: peers.into(),
+        };
+        Ok(PreparedCall {
+            entry,
+            encoding,
             config,
             adapter_defaults,
             model,
             used: AtomicBool::new(false),
         })
     }
+
+    /// Prepares and sends a call in one go, for calls outside an agent's loop. Whatever goes wrong,
+    /// a missing adapter included, is a `Finish` chunk.
+    pub fn call(&self, config: CallConfig, input: CallInput) -> ChunkStream {
+        let registry = self.clone();
+        let cancel = input.cancel.clone();
+        let answer = async move {
+            let call = registry.prepare(config, &input.cancel).await?;
+            call.stream(call.request(input)?)
+        };
+        let stream = answer.map(move |answer| match answer {
+            Ok(stream) => stream,
+            Err(error) => {
+                let chunk = terminal_chunk(error.into(), &cancel);
+                futures::stream::iter([chunk]).boxed()
+            }
+        });
+        stream.flatten_stream().boxed()
+    }
 }
 
 /// A call that is ready to be sent, once.
 pub struct PreparedCall {
-    registry: LlmRegistry,
     entry: RouteEntry,
-    route: Route,
+    encoding: EncodingKey,
     config: CallConfig,
     adapter_defaults: AdapterDefaults,
     model: ModelInfo,
     used: AtomicBool,
+}
+
+/// Under what a message's encoding may be kept: while the key is equal, so are the bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct EncodingKey {
+    route: Route,
+    registration: u64,
+    hides_images: bool,
+    /// The routes whose replay state the adapter gets back: those that the same instance serves.
+    peers: Arc<[Arc<str>]>,
 }
 
 /// What [`PreparedCall::request`] makes a request of.
@@ -102,7 +139,7 @@ impl PreparedCall {
 
     /// The provider route.
     pub fn provider(&self) -> &str {
-        &self.route.provider
+        &self.encoding.route.provider
     }
 
     /// What is known of the model.
@@ -138,39 +175,36 @@ impl PreparedCall {
     /// The facts of the route that the log keeps.
     pub fn request_context(&self) -> RequestContext {
         RequestContext {
-            provider: self.route.provider.clone(),
-            model: self.route.model.clone(),
+            provider: self.encoding.route.provider.clone(),
+            model: self.encoding.route.model.clone(),
             context_window: self.context_window(),
             system_prompt_update: self.system_prompt_update(),
         }
     }
 
     /// The message as this route may see it: without images if the model takes text only, and
-    /// without the replay state of an adapter instance other than the one that serves this call. The
-    /// same pointer if nothing is left out.
+    /// without the replay state of routes that another adapter instance served when the call was
+    /// prepared. The same pointer if nothing is left out.
     pub fn project(&self, message: &SharedMessage) -> SharedMessage {
-        let hide_images = project::hides_images(self.input_modalities());
-        project::project(message, hide_images, !self.owns_replay_state(message))
+        let provider = message.source.get("provider").unwrap_or_default();
+        let owns = self.encoding.peers.iter().any(|peer| &**peer == provider);
+        project::project(message, self.encoding.hides_images, !owns)
     }
 
-    fn owns_replay_state(&self, message: &SharedMessage) -> bool {
-        // Messages without state need no lookup; they are most.
-        message.source.field("replayState").is_none()
-            || message
-                .source
-                .get("provider")
-                .and_then(|provider| self.registry.adapter(provider))
-                .is_some_and(|adapter| Arc::ptr_eq(&adapter, &self.entry.adapter))
+    /// Under what encodings may be kept.
+    pub fn encoding_key(&self) -> &EncodingKey {
+        &self.encoding
     }
 
-    /// The message's wire bytes under this route, projected. Callers keep and reuse them.
+    /// The message's wire bytes under this route, projected. Callers keep and reuse them under the
+    /// [`PreparedCall::encoding_key`].
     ///
     /// # Errors
     ///
     /// What the adapter refuses, such as `UNSUPPORTED_CONTENT`.
     pub fn encode(&self, message: &SharedMessage) -> Result<Bytes, LlmError> {
         let message = self.project(message);
-        self.entry.adapter.encode(&self.route, &message).map_err(LlmError::Adapter)
+        self.entry.adapter.encode(&self.encoding.route, &message).map_err(LlmError::Adapter)
     }
 
     /// The wire bytes around the messages.
@@ -220,7 +254,7 @@ impl PreparedCall {
             Ok(stream) => normalise(stream, cancel),
             Err(panic) => {
                 let chunk = terminal_chunk(panicked(panic.as_ref()), &cancel);
-                Box::pin(futures::stream::iter([chunk]))
+                futures::stream::iter([chunk]).boxed()
             }
         })
     }
@@ -313,11 +347,4 @@ fn fill_defaults(
         }
     }
     Ok((config, defaults))
-}
-
-/// Failures of an adapter are its own words; they pass as they are.
-impl From<Failure> for LlmError {
-    fn from(failure: Failure) -> Self {
-        Self::Adapter(failure)
-    }
 }

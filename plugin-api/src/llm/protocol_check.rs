@@ -139,7 +139,7 @@ pub fn checked(
 }
 
 #[cfg(test)]
-mod tests {
+mod scenario {
     use playhouse_messages::content::ContentBlock;
 
     use super::*;
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn each_broken_rule_is_named() {
+    fn llm_02_04_10_11_12_each_broken_rule_is_named() {
         let stop = || finish(FinishReason::Stop);
         assert_eq!(fault(&[start(3, "text"), start(3, "text")]), "repeated block-start index 3");
         assert!(fault(&[text(0)]).contains("without an open block"));

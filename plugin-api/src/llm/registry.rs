@@ -39,7 +39,7 @@ pub(super) struct RouteEntry {
     pub(super) adapter: Arc<dyn LlmAdapter>,
     pub(super) retry_policy: RetryPolicy,
     /// Tells a later registration of the same route from this one.
-    registration: u64,
+    pub(super) registration: u64,
 }
 
 /// A registered route, for people.
@@ -61,7 +61,7 @@ impl LlmRegistry {
     ///
     /// # Errors
     ///
-    /// `INVALID_ADAPTER` for an empty list, an empty name or an empty display name;
+    /// `INVALID_ADAPTER` for an empty list, an empty name, an empty display name or a bad policy;
     /// `DUPLICATE_ADAPTER` if a route is taken or named twice.
     pub fn register<I, P>(
         &self,
@@ -139,9 +139,18 @@ impl LlmRegistry {
     }
 
     pub(super) fn route(&self, provider: &str) -> Result<RouteEntry, LlmError> {
+        self.lock().find(provider).cloned()
+    }
+
+    /// A route, and every route that its adapter instance serves, sorted.
+    pub(super) fn bind(&self, provider: &str) -> Result<(RouteEntry, Vec<Arc<str>>), LlmError> {
         let routes = self.lock();
-        let entry = routes.list.iter().find(|entry| &*entry.provider == provider);
-        entry.cloned().ok_or_else(|| LlmError::NoAdapter { provider: provider.to_owned() })
+        let entry = routes.find(provider)?;
+        let same = |other: &&RouteEntry| Arc::ptr_eq(&other.adapter, &entry.adapter);
+        let names = routes.list.iter().filter(same).map(|other| other.provider.clone());
+        let mut peers: Vec<_> = names.collect();
+        peers.sort_unstable();
+        Ok((entry.clone(), peers))
     }
 
     fn lock(&self) -> MutexGuard<'_, Routes> {
@@ -161,6 +170,11 @@ impl fmt::Debug for LlmRegistry {
 }
 
 impl Routes {
+    fn find(&self, provider: &str) -> Result<&RouteEntry, LlmError> {
+        let entry = self.list.iter().find(|entry| &*entry.provider == provider);
+        entry.ok_or_else(|| LlmError::NoAdapter { provider: provider.to_owned() })
+    }
+
     /// Gives registration `id` exactly these routes. Those that it keeps stay in their place.
     fn swap(&mut self, id: u64, mut entries: Vec<RouteEntry>) -> Result<(), LlmError> {
         for entry in &mut entries {
@@ -209,6 +223,10 @@ where
             return Err(LlmError::InvalidAdapter { reason });
         }
         let retry_policy = adapter.retry_policy(&provider).unwrap_or_default();
+        if let Err(fault) = retry_policy.check() {
+            let reason = format!("the retry policy of provider \"{provider}\" is invalid: {fault}");
+            return Err(LlmError::InvalidAdapter { reason });
+        }
         let adapter = adapter.clone();
         entries.push(RouteEntry { provider, name, adapter, retry_policy, registration: 0 });
     }

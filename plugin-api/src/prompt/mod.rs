@@ -2,7 +2,7 @@
 //!
 //! Plugins contribute to a [`PromptRegistry`] through their scope. For each step the loop asks it to
 //! [`assemble`](PromptRegistry::assemble) what the agent's scope sees, and renders the outcome with
-//! [`render_prompt`] and [`runtime_text`]. An assembly is detached: changing one never changes the
+//! [`render_prompt`] and [`runtime_sections`]. An assembly is detached: changing one never changes the
 //! next, nor the registry.
 
 mod assemble;
@@ -21,7 +21,7 @@ use playhouse_messages::{
 pub use self::{
     order::{ToolOrder, UNLISTED_TOOLS},
     registry::PromptRegistry,
-    render::{RUNTIME_CONTEXT_HEADING, RuntimeText, render_prompt, runtime_text},
+    render::{render_prompt, runtime_sections},
 };
 use crate::{cancel::CancelToken, scope::Scope, scope::ScopeClosed};
 

@@ -2,22 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use playhouse_messages::chunk::Failure;
+use playhouse_messages::{chunk::Failure, runtime_context::ContextSection};
 
 use super::{Assembly, PromptError, is_variable_name};
-
-/// The first line of every runtime context that is not empty.
-pub const RUNTIME_CONTEXT_HEADING: &str =
-    "Current runtime context. This snapshot supersedes earlier runtime-context snapshots.";
-
-/// The runtime context of one attempt.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RuntimeText {
-    /// The whole text, empty if there are no facts.
-    pub text: String,
-    /// The facts that it is made of: name and text.
-    pub sections: Vec<(String, String)>,
-}
 
 /// The system prompt: the sections with their variables put in, empty ones left out, joined by blank
 /// lines. Empty if there is none.
@@ -32,22 +19,16 @@ pub fn render_prompt(assembly: &Assembly) -> Result<String, Failure> {
     Ok(texts.join("\n\n"))
 }
 
-/// The runtime context: a fixed heading and the facts with their variables put in, joined by blank
-/// lines; empty facts are left out.
-pub fn runtime_text(assembly: &Assembly) -> Result<RuntimeText, Failure> {
+/// The runtime facts with their variables put in; empty facts are left out.
+pub fn runtime_sections(assembly: &Assembly) -> Result<Vec<ContextSection>, Failure> {
     let mut sections = Vec::with_capacity(assembly.contexts.len());
     for context in &assembly.contexts {
         let text = interpolate(&context.text, &assembly.variables, "context", &context.name)?;
         if !text.is_empty() {
-            sections.push((context.name.clone(), text));
+            sections.push(ContextSection { name: context.name.clone(), text });
         }
     }
-    if sections.is_empty() {
-        return Ok(RuntimeText::default());
-    }
-    let texts = sections.iter().map(|(_, text)| text.as_str());
-    let text = std::iter::once(RUNTIME_CONTEXT_HEADING).chain(texts).collect::<Vec<_>>();
-    Ok(RuntimeText { text: text.join("\n\n"), sections })
+    Ok(sections)
 }
 
 /// Puts values in for `{{name}}`. Strict: what looks like a reference and is none is an error, so

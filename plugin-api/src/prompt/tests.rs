@@ -3,6 +3,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use playhouse_messages::event::CancelCause;
 use serde_json::json;
 
+use playhouse_messages::runtime_context::ContextSection;
+
 use super::*;
 
 fn context(scope: &Scope) -> AssembleContext {
@@ -174,8 +176,11 @@ async fn a_refresh_evaluates_facts_again_and_keeps_what_a_listener_said() {
         })
         .unwrap();
     let facts = |assembly: &Assembly| {
-        let sections = runtime_text(assembly).unwrap().sections;
-        sections.into_iter().map(|(name, text)| format!("{name}: {text}")).collect::<Vec<_>>()
+        let sections = runtime_sections(assembly).unwrap();
+        sections
+            .into_iter()
+            .map(|ContextSection { name, text }| format!("{name}: {text}"))
+            .collect::<Vec<_>>()
     };
     let first = prompt.assemble(context(&agent)).await.unwrap();
     assert_eq!(facts(&first), ["fresh: 0 large", "changed: said", "added: too"]);
@@ -305,7 +310,7 @@ mod scenario {
     }
 
     #[tokio::test]
-    async fn llm_106_runtime_facts_stand_under_a_heading_unless_suppressed() {
+    async fn llm_106_runtime_facts_are_in_order_unless_suppressed() {
         let (prompt, root, agent) = stage();
         let asked = Arc::new(AtomicUsize::new(0));
         let count = asked.clone();
@@ -317,14 +322,10 @@ mod scenario {
         prompt.context(&root, Context::text("sooner", 1.0, "now")).unwrap();
         prompt.context(&root, Context::computed("none", 0.0, |_| async { Ok(None) })).unwrap();
         let assembly = prompt.assemble(context(&agent)).await.unwrap();
-        let runtime = runtime_text(&assembly).unwrap();
-        assert_eq!(
-            runtime.text,
-            "Current runtime context. This snapshot supersedes earlier runtime-context snapshots.\
-             \n\nnow\n\nby acme"
-        );
-        let sections = [("sooner".into(), "now".into()), ("later".into(), "by acme".into())];
-        assert_eq!(runtime.sections, sections);
+        let facts = runtime_sections(&assembly).unwrap();
+        let sections = [("sooner", "now"), ("later", "by acme")]
+            .map(|(name, text)| ContextSection { name: name.into(), text: text.into() });
+        assert_eq!(facts, sections);
         let calm = root.child("calm").unwrap();
         prompt.suppress_runtime_context(&calm).unwrap();
         prompt
@@ -336,7 +337,7 @@ mod scenario {
             })
             .unwrap();
         let assembly = prompt.assemble(context(&calm)).await.unwrap();
-        assert_eq!(runtime_text(&assembly).unwrap(), RuntimeText::default());
+        assert!(runtime_sections(&assembly).unwrap().is_empty());
         assert_eq!(asked.load(Ordering::Relaxed), 1);
     }
 }

@@ -11,6 +11,8 @@ use playhouse_messages::{
     message::SharedMessage,
 };
 
+use ractor::ActorCell;
+
 use crate::{cancel::CancelToken, scope::Scope};
 
 /// How long started bodies are awaited after a cancel.
@@ -45,6 +47,8 @@ pub struct ToolBatch {
     pub cancel: CancelToken,
     /// How long a stage that runs is awaited after a cancel.
     pub grace: Duration,
+    /// Whom the batch's actor is linked to, so that it goes when that goes.
+    pub supervisor: Option<ActorCell>,
 }
 
 /// What became of a batch.

@@ -94,7 +94,7 @@ pub enum Judged {
 /// An outcome that has not been post-processed.
 #[derive(Debug, Clone)]
 pub struct Settled {
-    outcome: ToolOutcome,
+    outcome: Box<ToolOutcome>,
     /// No post-processing: something on the way failed, rather than the call.
     is_final: bool,
 }
@@ -113,6 +113,8 @@ struct DispatchInner {
     /// The tool that finalizes, as visible when the call was made.
     finalizer: Option<Arc<RegisteredTool>>,
     body_started: AtomicBool,
+    /// Somebody has begun to finalize.
+    published: AtomicBool,
 }
 
 impl ToolPipeline {
@@ -181,6 +183,7 @@ impl ToolPipeline {
             checkpoint: request.checkpoint,
             finalizer,
             body_started: AtomicBool::new(false),
+            published: AtomicBool::new(false),
         }))
     }
 
@@ -306,7 +309,7 @@ impl ToolDispatch {
         let mut contexts = self.0.collected.take_contexts();
         contexts.append(&mut outcome.contexts);
         outcome.contexts = contexts;
-        Settled { outcome: self.overtaken(outcome), is_final }
+        Settled { outcome: Box::new(self.overtaken(outcome)), is_final }
     }
 
     fn overtaken(&self, outcome: ToolOutcome) -> ToolOutcome {
@@ -321,9 +324,9 @@ impl ToolDispatch {
     pub async fn finish(&self, settled: Settled) -> Arc<ToolOutcome> {
         let Settled { outcome, is_final } = settled;
         if is_final {
-            return self.publish(outcome);
+            return self.publish(*outcome);
         }
-        let (call, outcome) = (self.call(), Arc::new(outcome));
+        let (call, outcome) = (self.call(), Arc::<ToolOutcome>::from(outcome));
         let settled = ToolSettled { call: call.clone(), outcome: outcome.clone() };
         let accept = |_| async { Ok(PostVerdict::accept()) };
         let verdict = self.0.pipeline.hooks().post.run(call.scope(), settled, accept).await;
@@ -351,7 +354,7 @@ impl ToolDispatch {
     /// withheld as aborted, since nobody approved what it shows.
     pub fn finish_abandoned(&self, settled: Settled) -> Arc<ToolOutcome> {
         let Settled { outcome, is_final } = settled;
-        self.publish(if is_final { outcome } else { outcome.overtaken(self.body_started()) })
+        self.publish(if is_final { *outcome } else { outcome.overtaken(self.body_started()) })
     }
 
     fn replaced(&self, outcome: ToolOutcome, replacement: Option<Replacement>) -> ToolOutcome {
@@ -370,8 +373,17 @@ impl ToolDispatch {
         }
     }
 
+    /// Finalizes and tells the observers, once. Post-processing that ends just as it is given up
+    /// comes second, or is stuck in the finalizer: neither must be waited for or told of again.
     fn publish(&self, outcome: ToolOutcome) -> Arc<ToolOutcome> {
-        let (call, mut outcome) = (self.call(), outcome);
+        if self.0.published.swap(true, Ordering::AcqRel) {
+            return Arc::new(outcome);
+        }
+        self.finalized(outcome)
+    }
+
+    fn finalized(&self, mut outcome: ToolOutcome) -> Arc<ToolOutcome> {
+        let call = self.call();
         outcome.concludes_turn = !outcome.is_error() && self.0.collected.concludes();
         if let Some(entry) = &self.0.finalizer {
             let finalize = || entry.tool().finalize(call, &outcome);
@@ -400,12 +412,12 @@ impl fmt::Debug for ToolDispatch {
 impl Judged {
     /// Something on the way failed: no post-processing.
     fn ended(error: ToolError) -> Self {
-        Self::Settled(Settled { outcome: ToolOutcome::failure(error), is_final: true })
+        Self::Settled(Settled { outcome: Box::new(ToolOutcome::failure(error)), is_final: true })
     }
 
     /// Policy said no: post-processing sees it, so that counters do.
     fn denied(error: ToolError) -> Self {
-        Self::Settled(Settled { outcome: ToolOutcome::failure(error), is_final: false })
+        Self::Settled(Settled { outcome: Box::new(ToolOutcome::failure(error)), is_final: false })
     }
 }
 

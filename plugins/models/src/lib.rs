@@ -5,4 +5,16 @@
 //! - `mock_server` (feature `mock-server`): a server that speaks chat completions from the same
 //!   scripts.
 
+// A test that unwraps nothing says less.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+#[cfg(feature = "mock-server")]
+pub mod mock_server;
+#[cfg(feature = "http")]
+pub mod openai_compatible;
 pub mod scripted;
+
+#[cfg(test)]
+mod contract;
+#[cfg(all(test, feature = "http"))]
+mod over_http;

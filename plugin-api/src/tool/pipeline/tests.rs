@@ -482,6 +482,16 @@ async fn a_cancel_during_post_processing_withholds_a_success() {
 }
 
 #[tokio::test]
+async fn an_outcome_is_told_once_even_if_post_processing_ends_as_it_is_given_up() {
+    let rig = Rig::new().traced();
+    let dispatch = rig.pipeline.dispatch(rig.request("t", json!({"p": 1})));
+    let settled = dispatch.run().await;
+    dispatch.finish(settled.clone()).await;
+    assert_eq!(code(&dispatch.finish_abandoned(settled)), Some("ABORTED"));
+    assert_eq!(rig.log(), ["body", "post false", "result 1"]);
+}
+
+#[tokio::test]
 async fn an_abandoned_call_says_what_is_known() {
     let rig = Rig::new();
     rig.tool(tool_fn("hang", "", |_: Args, run: ToolRun| async move {

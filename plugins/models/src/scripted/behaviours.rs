@@ -29,6 +29,29 @@ pub(super) const NAMES: &[&str] = &[
     "quota_exceeded",
 ];
 
+/// As many replies as asked for, drawn from weighted behaviours. The same seed draws the same.
+pub(super) fn draw(seed: u64, count: usize, weighted: &[(Reply, u32)]) -> Vec<Reply> {
+    let total: u64 = weighted.iter().map(|(_, weight)| u64::from(*weight)).sum();
+    let mut state = seed;
+    let mut pick = || {
+        // SplitMix64: small, and good enough to mix a handful of behaviours.
+        state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = state;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        let mut point = (bits ^ (bits >> 31)).checked_rem(total)?;
+        weighted.iter().find_map(|(reply, weight)| {
+            let weight = u64::from(*weight);
+            if point < weight {
+                return Some(reply.clone());
+            }
+            point -= weight;
+            None
+        })
+    };
+    (0..count).map_while(|_| pick()).collect()
+}
+
 const TEXT: &str = "mock response recovered";
 
 impl Reply {

@@ -11,8 +11,9 @@ pub struct Conversation {
     pub model: String,
     /// The system prompts, in order.
     pub system: Vec<String>,
-    /// The last user text. In process, that of a person or a delegating agent: context that plugins
-    /// add on the user's side is passed over while there is any such message.
+    /// The last user text, context that plugins add on the user's side left aside while there is any
+    /// other. In process, the message's source tells them apart; on the wire, context is a user
+    /// message that follows another or a tool message.
     pub prompt: String,
     /// How many assistant messages stand after it.
     pub assistant_messages: usize,

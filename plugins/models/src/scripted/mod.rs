@@ -36,7 +36,11 @@ mod template;
 mod tests;
 
 pub use adapter::ScriptedAdapter;
-pub use conversation::Conversation;
+#[cfg(feature = "mock-server")]
+pub(crate) use conversation::Turn;
+pub use conversation::{Conversation, ToolOutcome};
+#[cfg(feature = "mock-server")]
+pub(crate) use plan::Step;
 pub use reply::{Arguments, Call, Chunking, Fault, FaultKind, Reply, UsageSpec, Wire};
 pub use script::{Rule, Script, ScriptError, When};
 pub use stage::{Gate, Stage};

@@ -123,6 +123,23 @@ impl Script {
         Ok(Self::sequence(names.into_iter().map(reply).collect::<Result<Vec<_>, _>>()?))
     }
 
+    /// A sequence drawn at random from named behaviours by weight. The same seed gives the same
+    /// sequence; weights of 0 alone give an empty one.
+    ///
+    /// # Errors
+    ///
+    /// `UNKNOWN_BEHAVIOUR`, with the names that there are.
+    pub fn random<'a>(
+        seed: u64,
+        count: usize,
+        weighted: impl IntoIterator<Item = (&'a str, u32)>,
+    ) -> Result<Self, ScriptError> {
+        let (names, weights): (Vec<_>, Vec<_>) = weighted.into_iter().unzip();
+        let replies = Self::behaviours(names)?.sequence;
+        let weighted: Vec<_> = replies.into_iter().zip(weights).collect();
+        Ok(Self::sequence(behaviours::draw(seed, count, &weighted)))
+    }
+
     /// With a rule after those that it has.
     #[must_use]
     pub fn rule(mut self, when: When, reply: Reply) -> Self {

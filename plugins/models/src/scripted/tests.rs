@@ -233,3 +233,19 @@ fn arguments_keep_the_order_in_which_the_script_has_them() {
     let Arguments::Json(value) = &script.rules[0].reply.calls[0].arguments else { panic!() };
     assert_eq!(value.to_string(), r#"{"z":1,"a":{"y":2,"b":3}}"#);
 }
+
+#[test]
+fn the_same_seed_draws_the_same_behaviours_by_weight() {
+    let draw = |seed| {
+        let weighted = [("success", 3), ("rate_limit", 1), ("stall", 0)];
+        Script::random(seed, 400, weighted).unwrap().sequence
+    };
+    let replies = draw(7);
+    assert_eq!(replies, draw(7));
+    assert_ne!(replies, draw(8));
+    let count =
+        |name| replies.iter().filter(|&r| Some(r) == Reply::behaviour(name).as_ref()).count();
+    assert_eq!((replies.len(), count("stall")), (400, 0));
+    assert!((250..350).contains(&count("success")), "{}", count("success"));
+    assert!(Script::random(1, 5, [("success", 0)]).unwrap().sequence.is_empty());
+}

@@ -1,0 +1,157 @@
+//! Turns, steps, settlements and tools: invariants 2 to 7, 30 to 36.
+
+use super::{Fault, hold};
+use crate::{
+    assembler::BlockAssembler,
+    candidate::Candidate,
+    event::{AssistantMessage, EventBody, StepAt, TurnEndReason},
+    id::CallId,
+    repair::TOOL_NOT_STARTED,
+};
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct Steps {
+    turn: Option<u32>,
+    last_turn: u32,
+    /// The open step.
+    at: Option<StepAt>,
+    last_step: u32,
+    settled: bool,
+    calls: Vec<Call>,
+    /// The turn has a cut answer, which is its last word.
+    interrupted: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Call {
+    id: CallId,
+    started: bool,
+    results: u32,
+}
+
+impl Steps {
+    /// The open turn.
+    pub(super) fn turn(&self) -> Option<u32> {
+        self.turn
+    }
+
+    /// Whether the open turn has had a step.
+    pub(super) fn stepped(&self) -> bool {
+        self.last_step > 0
+    }
+
+    pub(super) fn follow(&mut self, event: Candidate<'_>) -> Result<(), Fault> {
+        let appended = !event.is_replacement();
+        match event.body {
+            EventBody::TurnStart(data) => {
+                hold(self.turn.is_none(), 2, || format!("turn {:?} is open", self.turn))?;
+                hold(data.turn == self.last_turn + 1, 2, || {
+                    format!("turn {} after turn {}", data.turn, self.last_turn)
+                })?;
+                *self = Self { turn: Some(data.turn), last_turn: data.turn, ..Self::default() };
+            }
+            EventBody::TurnEnd(data) => {
+                hold(self.turn == Some(data.turn), 3, || format!("{:?} is open", self.turn))?;
+                hold(self.at.is_none(), 3, || format!("step {:?} is open", self.at))?;
+                let aborted = matches!(
+                    data.reason,
+                    TurnEndReason::Aborted(_) | TurnEndReason::Interrupted | TurnEndReason::Forked
+                );
+                hold(aborted || !self.interrupted, 32, || {
+                    format!("`{}` after a cut answer", data.reason.kind())
+                })?;
+                self.turn = None;
+            }
+            EventBody::StepStart(at) => {
+                hold(self.turn == Some(at.turn), 4, || format!("turn {:?} is open", self.turn))?;
+                hold(self.at.is_none(), 4, || format!("step {:?} is open", self.at))?;
+                hold(at.step == self.last_step + 1, 4, || {
+                    format!("step {} after step {}", at.step, self.last_step)
+                })?;
+                hold(!self.interrupted, 32, || "a step after a cut answer".to_owned())?;
+                self.at = Some(*at);
+                self.last_step = at.step;
+                self.settled = false;
+                self.calls.clear();
+            }
+            EventBody::StepEnd(at) => {
+                hold(self.at == Some(*at), 4, || format!("step {:?} is open", self.at))?;
+                if let Some(call) = self.calls.iter().find(|call| call.results != 1) {
+                    return Err((35, format!("\"{}\" has {} results", call.id, call.results)));
+                }
+                self.at = None;
+            }
+            EventBody::SystemMessage(data) => self.inside(data.turn, data.step)?,
+            EventBody::DeveloperMessage(data) => self.inside(data.turn, data.step)?,
+            EventBody::AssistantAttempt(data) => {
+                self.inside(data.turn, data.step)?;
+                hold(!self.settled, 30, || "an attempt after the answer".to_owned())?;
+            }
+            EventBody::AssistantMessage(data) if appended => self.answer(data)?,
+            EventBody::ToolCall(data) => {
+                self.inside(data.turn, data.step)?;
+                let call = self.calls.iter_mut().find(|call| call.id == data.call_id);
+                let Some(call) = call else {
+                    return Err((36, format!("nobody asked for \"{}\"", data.call_id)));
+                };
+                hold(!call.started, 36, || format!("\"{}\" starts twice", call.id))?;
+                call.started = true;
+            }
+            EventBody::ToolResult(data) if appended => {
+                self.inside(data.turn, data.step)?;
+                let id = data.message.tool_call_id.as_ref();
+                let at = self.calls.iter().position(|call| Some(&call.id) == id);
+                let Some(at) = at else {
+                    return Err((6, format!("nobody asked for {id:?}")));
+                };
+                let early = self.calls[..at].iter().find(|call| call.results == 0);
+                if let Some(early) = early {
+                    return Err((33, format!("goes before the result of \"{}\"", early.id)));
+                }
+                let never = data.error.as_ref().is_some_and(|e| e.code == TOOL_NOT_STARTED)
+                    && data.message.is_error == Some(true);
+                let call = &mut self.calls[at];
+                hold(call.started || never, 6, || format!("\"{}\" has not started", call.id))?;
+                call.results += 1;
+            }
+            EventBody::ToolResult(_) => {
+                hold(self.turn.is_some(), 7, || "a rewrite outside any turn".to_owned())?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn inside(&self, turn: u32, step: u32) -> Result<(), Fault> {
+        let named = StepAt { turn, step };
+        hold(self.at == Some(named), 5, || format!("names {named:?}, open is {:?}", self.at))
+    }
+
+    fn answer(&mut self, data: &AssistantMessage) -> Result<(), Fault> {
+        self.inside(data.turn, data.step)?;
+        hold(!self.settled, 30, || "a second answer".to_owned())?;
+        self.settled = true;
+        let calls = data.message.tool_calls().map(|call| Call {
+            id: call.id.clone(),
+            started: false,
+            results: 0,
+        });
+        self.calls = calls.collect();
+        hold(!data.interrupted || self.calls.is_empty(), 32, || {
+            "a cut answer that calls tools".to_owned()
+        })?;
+        self.interrupted |= data.interrupted;
+        if data.stream.is_empty() {
+            return Ok(());
+        }
+        let assembler = BlockAssembler::replay(&data.stream);
+        let content = if data.interrupted {
+            assembler.interrupted()
+        } else {
+            assembler.assemble().map(|assembled| assembled.content).unwrap_or_default()
+        };
+        hold(content == data.message.content, 31, || {
+            format!("the stream gives {content:?}, not {:?}", data.message.content)
+        })
+    }
+}
