@@ -39,6 +39,7 @@ const ERRORS_KEPT: usize = 64;
 pub struct AgentCell {
     session: Session,
     scope: Scope,
+    owner: Scope,
     options: AgentOptions,
     runtime_parent: Option<SessionId>,
     ids: Arc<dyn Ids>,
@@ -131,6 +132,7 @@ impl AgentCell {
     pub fn new(
         session: Session,
         scope: Scope,
+        owner: Scope,
         options: AgentOptions,
         runtime_parent: Option<SessionId>,
         ids: Arc<dyn Ids>,
@@ -138,6 +140,7 @@ impl AgentCell {
         Arc::new(Self {
             session,
             scope,
+            owner,
             options,
             runtime_parent,
             ids,
@@ -324,6 +327,11 @@ impl Agent {
     /// Its scope: what is registered there is its own, and goes with it.
     pub fn scope(&self) -> &Scope {
         &self.0.scope
+    }
+
+    /// The scope that owns it: its closing disposes the agent.
+    pub fn owner(&self) -> &Scope {
+        &self.0.owner
     }
 
     /// The agent that delegated its work to it. Says who is told; not who owns or restarts it.

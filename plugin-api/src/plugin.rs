@@ -1,11 +1,14 @@
 //! What a plugin is.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use futures::future::BoxFuture;
 use playhouse_messages::chunk::Failure;
 
-use crate::{scope::Scope, service::Services};
+use crate::{scope::Scope, service::Services, world::World};
+
+/// The service under which a harness offers its [`World`] to its plugins.
+pub const WORLD_SERVICE: &str = "playhouse.world";
 
 /// A feature that is set up in a scope, and is gone when the scope closes.
 ///
@@ -86,6 +89,17 @@ impl PluginContext {
     /// A context for one setup.
     pub fn new(scope: Scope, services: Services) -> Self {
         Self { scope, services }
+    }
+
+    /// The world that the plugin lives in.
+    ///
+    /// # Errors
+    ///
+    /// `NO_WORLD` outside a harness.
+    pub fn world(&self) -> Result<Arc<World>, Failure> {
+        self.services
+            .get::<World>(WORLD_SERVICE)
+            .ok_or_else(|| Failure::new("NO_WORLD", "the plugin is not hosted by a harness"))
     }
 }
 

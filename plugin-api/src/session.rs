@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use crate::{
     feed::{Frames, LiveFeed},
     slot::{Gone, Slot},
+    store::SessionWriter,
 };
 
 /// How many answered commands a session remembers, so that one that is sent again is not run again.
@@ -47,6 +48,7 @@ pub struct SessionCell {
     len: watch::Sender<Seq>,
     marks: watch::Sender<Marks>,
     feed: Arc<LiveFeed>,
+    handle: Option<Arc<dyn SessionWriter>>,
     /// The actor that holds the right to append.
     pub appender: Slot<SessionMessage>,
     /// The actor that writes to the store; closed for a session in memory only.
@@ -66,6 +68,8 @@ pub struct SessionView {
     pub content_generation: u64,
     /// The last turn that was opened; 0 for none.
     pub last_turn: u32,
+    /// How many attempts of the open step have failed.
+    pub failed_attempts: u32,
     /// Answers to the last commands.
     answers: Arc<VecDeque<(CommandNo, Reply)>>,
 }
@@ -87,6 +91,7 @@ impl SessionView {
             runtime_context: core.state().runtime_context().clone(),
             content_generation: core.state().surface().content_generation(),
             last_turn: core.state().boundary().last_turn(),
+            failed_attempts: core.state().boundary().open_step().map_or(0, |step| step.attempts),
             answers,
         }
     }
@@ -98,11 +103,13 @@ impl SessionView {
 }
 
 impl SessionCell {
-    /// Puts a session into the world. `stored` is how many of its events the store holds durably.
+    /// Puts a session into the world. `handle` is the claim on its storage, `None` for a session in
+    /// memory only; `stored` is how many of its events the store holds durably.
     pub fn new(
         core: &SessionCore,
         inherited_event_count: u64,
         known: Arc<KnownKinds>,
+        handle: Option<Arc<dyn SessionWriter>>,
         stored: Seq,
     ) -> Arc<Self> {
         let view = SessionView::of(core, Arc::default());
@@ -114,6 +121,7 @@ impl SessionCell {
             view: ArcSwap::from_pointee(view),
             marks: watch::Sender::new(Marks { written: stored, durable: stored }),
             feed: Arc::new(LiveFeed::new()),
+            handle,
             appender: Slot::new(),
             writer: Slot::new(),
         })
@@ -161,6 +169,11 @@ impl SessionCell {
     /// How far the log has got on its way to the disk.
     pub fn marks(&self) -> watch::Receiver<Marks> {
         self.marks.subscribe()
+    }
+
+    /// The claim on the session's storage: passed from one writer to the next.
+    pub fn handle(&self) -> Option<&Arc<dyn SessionWriter>> {
+        self.handle.as_ref()
     }
 
     /// The live stream of the session's agent.

@@ -23,6 +23,7 @@ use crate::{
     prompt::PromptRegistry,
     registry::AgentRegistry,
     scope::Scope,
+    service::Services,
     slot::Slot,
     store::Store,
     tool::{ToolBatchExecutor, ToolPipeline},
@@ -44,6 +45,8 @@ pub struct World {
     pub tools: ToolPipeline,
     /// The prompt's sections, variables and runtime contexts.
     pub prompts: PromptRegistry,
+    /// What plugins offer each other.
+    pub services: Services,
     /// The live agents.
     pub agents: AgentRegistry,
     /// Where sessions are kept; `None` keeps them in memory only.

@@ -1,6 +1,7 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use playhouse_messages::{
+    frame::FrameOutcome,
     machine::{Input, LoopOptions, Machine},
     protocol::AgentMessage,
 };
@@ -51,7 +52,14 @@ impl Actor for AgentActor {
             }
             Life::Successor => {
                 let attempts = cell.attempts().load(Ordering::Relaxed);
-                let (machine, repair) = Machine::successor(options, cancels, attempts);
+                let session = agent.session();
+                let attempt = session.view().failed_attempts + 1;
+                let shown = session.cell().feed().current();
+                let tail = shown.as_ref().and_then(|shown| shown.unsettled(attempt));
+                if let Some(shown) = shown {
+                    shown.end(FrameOutcome::Abandoned);
+                }
+                let (machine, repair) = Machine::successor(options, cancels, attempts, tail);
                 (machine, Some(repair))
             }
         };

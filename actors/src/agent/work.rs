@@ -190,9 +190,17 @@ pub(super) async fn dispatch(
     let CallConfig { provider, model, .. } = prepared.config.clone();
     let mut chunks = send(&job, &prepared, request);
     let session = job.agent.session();
-    let shown = session.cell().feed().start(attempt_id(session.id(), attempt), at);
+    let route = prepared.config.route();
+    let shown = session.cell().feed().start(attempt_id(session.id(), attempt), at, route);
     let mut stream = AttemptStream::new(at, provider.clone(), model.clone());
-    let mut tail = Tail { attempt, at, provider, model, strict: is_strict(&job.agent) };
+    let mut tail = Tail {
+        attempt,
+        in_step: session.view().failed_attempts + 1,
+        at,
+        provider,
+        model,
+        strict: is_strict(&job.agent),
+    };
     let mut arrived = Vec::with_capacity(CHUNKS_AHEAD_MAX);
     let mut finished = false;
     while !finished {
@@ -246,7 +254,10 @@ fn send(job: &Job, prepared: &Prepared, request: FrozenRequest) -> mpsc::Receive
 
 /// The stored stream of an attempt: written before it is shown, so that a crash keeps what was seen.
 struct Tail {
+    /// Counts the agent's attempts.
     attempt: u64,
+    /// Counts the attempts of the step.
+    in_step: u32,
     at: StepAt,
     provider: String,
     model: String,
@@ -265,7 +276,7 @@ impl Tail {
         let part = UnsettledTail {
             turn: self.at.turn,
             step: self.at.step,
-            attempt: u32::try_from(self.attempt).unwrap_or(u32::MAX),
+            attempt: self.in_step,
             provider: self.provider.clone(),
             model: self.model.clone(),
             records: packer.finish(),

@@ -3,7 +3,7 @@
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
 use futures::FutureExt;
-use playhouse_messages::chunk::Failure;
+use playhouse_messages::{chunk::Failure, protocol::PluginHostMessage};
 use playhouse_plugin_api::{
     hook::panic_failure,
     plugin::{Plugin, PluginContext},
@@ -16,30 +16,6 @@ use super::{
     hosted::Hosted,
     machine::{Effect, Input, Machine},
 };
-
-/// What a plugin's host is told.
-#[derive(Debug)]
-pub enum PluginHostMessage {
-    /// Unwind the plugin and set it up again.
-    Reload {
-        /// Gets the outcome of the setup.
-        reply: RpcReplyPort<Result<(), Failure>>,
-    },
-    /// Unwind the plugin and end.
-    Stop {
-        /// Told when what the plugin ran has ended.
-        reply: RpcReplyPort<()>,
-    },
-    /// Services came or went, or the scope above was closed.
-    ServicesChanged,
-    /// A setup ended.
-    SetUp {
-        /// Which one; outcomes of others are dropped.
-        attempt: u64,
-        /// Its outcome.
-        outcome: Result<(), Failure>,
-    },
-}
 
 pub(super) struct PluginHost;
 

@@ -1,6 +1,6 @@
 //! Plugin hosting: one actor a plugin, under one root.
 //!
-//! **Owns**: a [`PluginHost`](actor) owns the right to open and close its plugin's scope. The root
+//! **Owns**: a plugin's host owns the right to open and close its plugin's scope. The root
 //! owns what must outlive a host: the plugin, the scope that is open, and the status.
 //!
 //! **Guarantees**: a plugin is set up only while every service that it requires is there, at most
@@ -25,7 +25,8 @@ use playhouse_plugin_api::{plugin::Plugin, scope::Scope, service::Services};
 use ractor::{ActorCell, ActorRef, ActorRuntime, SpawnErr, rpc::CallResult};
 use tokio::{sync::watch, task::JoinHandle};
 
-pub use self::{actor::PluginHostMessage, restarts::RestartLimits};
+pub use self::restarts::RestartLimits;
+pub(crate) use self::restarts::Restarts;
 use self::{
     hosted::HostKey,
     root::{PluginsRoot, PluginsRootMessage, RootState},

@@ -30,13 +30,13 @@ impl Default for RestartLimits {
 
 /// The deaths of one host.
 #[derive(Debug, Default)]
-pub(super) struct Restarts {
+pub(crate) struct Restarts {
     deaths: VecDeque<Instant>,
 }
 
 impl Restarts {
     /// Notes a death. Returns the delay before the restart, or `None` if the limit is passed.
-    pub(super) fn died(&mut self, now: Instant, limits: &RestartLimits) -> Option<Duration> {
+    pub(crate) fn died(&mut self, now: Instant, limits: &RestartLimits) -> Option<Duration> {
         self.deaths.retain(|death| now.duration_since(*death) < limits.within);
         let earlier = self.deaths.len();
         self.deaths.push_back(now);

@@ -2,7 +2,7 @@
 
 use std::{panic::AssertUnwindSafe, sync::Arc};
 
-use playhouse_messages::chunk::Failure;
+use playhouse_messages::{chunk::Failure, protocol::PluginHostMessage};
 use playhouse_plugin_api::{hook::panic_failure, plugin::Plugin, scope::Scope, service::Services};
 use ractor::{
     Actor, ActorCell, ActorProcessingErr, ActorRef, ActorRuntime, RpcReplyPort, SpawnErr,
@@ -11,7 +11,7 @@ use ractor::{
 use tokio::time::Instant;
 
 use super::{
-    HostError, PluginHandle, PluginHostMessage, PluginStatus, RestartLimits,
+    HostError, PluginHandle, PluginStatus, RestartLimits,
     actor::PluginHost,
     hosted::{self, HostKey, Hosted},
     restarts::Restarts,

@@ -283,22 +283,30 @@ async fn a_reload_during_a_setup_starts_over_and_answers_everyone() {
     assert_eq!((first.await.unwrap(), second.await.unwrap()), (Ok(()), Ok(())));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn what_a_setup_left_running_has_ended_before_the_next_begins() {
-    /// Holds the one permit of a semaphore for as long as its task runs.
-    struct Holder(Arc<Semaphore>);
+    /// Holds the one permit of a semaphore until its task is told, and is deaf until then.
+    struct Holder(Arc<Semaphore>, Mutex<Option<std::sync::mpsc::Receiver<()>>>);
     impl Plugin for Holder {
         fn name(&self) -> &str {
             "holder"
         }
         fn setup(&self, ctx: PluginContext) -> BoxFuture<'static, Result<(), Failure>> {
             let permit = self.0.clone().try_acquire_owned();
+            let told = self.1.lock().unwrap().take();
             async move {
                 let permit = permit.map_err(|_| Failure::new("BUSY", "still held"))?;
+                let (ready, started) = tokio::sync::oneshot::channel();
                 ctx.scope.spawn(async move {
                     let _permit = permit;
+                    ready.send(()).unwrap();
+                    if let Some(told) = told {
+                        // Hands this worker's other tasks over: only this one is deaf.
+                        tokio::task::block_in_place(|| told.recv()).unwrap();
+                    }
                     std::future::pending().await
                 });
+                started.await.unwrap();
                 Ok(())
             }
             .boxed()
@@ -306,8 +314,18 @@ async fn what_a_setup_left_running_has_ended_before_the_next_begins() {
     }
     let stage = stage().await;
     let semaphore = Arc::new(Semaphore::new(1));
-    let handle = stage.plugins.host(Arc::new(Holder(semaphore.clone()))).await.unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let holder = Arc::new(Holder(semaphore.clone(), Mutex::new(Some(told))));
+    let handle = stage.plugins.host(holder).await.unwrap();
     until_active(&handle).await;
+    let asking = handle.clone();
+    let reload = tokio::spawn(async move { asking.reload().await });
+    until(&handle, |status| *status == PluginStatus::SettingUp).await;
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    tell.send(()).unwrap();
+    assert_eq!(reload.await.unwrap(), Ok(()));
     for _ in 0..3 {
         handle.reload().await.unwrap();
     }
@@ -393,7 +411,8 @@ async fn a_host_that_dies_too_often_stays_down_until_a_reload() {
     assert_eq!(delays, [100, 200, 400, 800, 1600]);
     stage.kill_host(&handle).await;
     assert_eq!(until_failed(&handle).await.code, "PLUGIN_GIVEN_UP");
-    tokio::time::advance(Duration::from_secs(3600)).await;
+    // The deaths still count, so that only the reload can forgive them.
+    tokio::time::advance(Duration::from_secs(20)).await;
     assert!(stage.host_of(&handle).await.is_none());
     assert_eq!((probe.setups(), probe.open()), (6, 0));
     handle.reload().await.unwrap();
@@ -401,6 +420,22 @@ async fn a_host_that_dies_too_often_stays_down_until_a_reload() {
     stage.kill_host(&handle).await;
     assert_eq!(until_failed(&handle).await.code, "PLUGIN_HOST_DIED");
     until_active(&handle).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reload_overtakes_the_delay_and_a_later_death_has_its_own() {
+    let stage = stage().await;
+    let handle = stage.plugins.host(Probe::new(&[])).await.unwrap();
+    until_active(&handle).await;
+    stage.kill_host(&handle).await;
+    until_failed(&handle).await;
+    tokio::time::advance(Duration::from_millis(50)).await;
+    handle.reload().await.unwrap();
+    let died = tokio::time::Instant::now();
+    stage.kill_host(&handle).await;
+    until_failed(&handle).await;
+    until_active(&handle).await;
+    assert_eq!(died.elapsed().as_millis() / 50 * 50, 100);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,0 +1,3 @@
+//! Black-box tests through the facade.
+
+mod turns;
