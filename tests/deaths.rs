@@ -232,7 +232,7 @@ async fn a_dead_root_fails_the_harness_which_says_so_and_keeps_every_event() {
     rig.harness.shutdown().await.unwrap();
 
     // A new harness resumes from the same store.
-    let harness = Harness::builder().shared_store(rig.store.reopen().into()).start().await.unwrap();
+    let harness = Harness::builder().store(rig.store.reopen()).start().await.unwrap();
     let model = Arc::new(ScriptedAdapter::new(Script::sequence([Reply::text("yes")])));
     let _ = harness.world().models.register(["scripted"], model).unwrap();
     let options = AgentOptions::new().model("scripted", "any");
