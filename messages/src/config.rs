@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 use serde_json::Value;
+
+use crate::json::marker;
 
 /// The durable part of a model call: what is sent beside messages and tools.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -74,10 +76,10 @@ pub struct ModelChoice {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AdapterDefaults {
     /// The effort is the adapter's.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, deserialize_with = "marker", skip_serializing_if = "std::ops::Not::not")]
     pub reasoning_effort: bool,
     /// The output limit is the adapter's.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, deserialize_with = "marker", skip_serializing_if = "std::ops::Not::not")]
     pub max_tokens: bool,
 }
 
@@ -99,7 +101,7 @@ pub struct ToolSchema {
     /// A JSON Schema of the arguments; its root is an object schema.
     pub parameters: Value,
     /// The provider loads the definition on demand.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, deserialize_with = "marker", skip_serializing_if = "std::ops::Not::not")]
     pub defer_loading: bool,
 }
 
@@ -113,15 +115,40 @@ pub struct Header {
     /// The resolved call configuration.
     pub config: CallConfig,
     /// Which fields of it are adapter defaults.
-    #[serde(default, skip_serializing_if = "AdapterDefaults::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "some_defaults",
+        skip_serializing_if = "AdapterDefaults::is_empty"
+    )]
     pub adapter_defaults: AdapterDefaults,
     /// The active tools, in order; absent when there are none.
-    #[serde(default = "no_tools", skip_serializing_if = "slice_is_empty")]
+    #[serde(
+        default = "no_tools",
+        deserialize_with = "some_tools",
+        skip_serializing_if = "slice_is_empty"
+    )]
     pub tools: ToolList,
 }
 
 fn no_tools() -> ToolList {
     Arc::new([])
+}
+
+fn some_tools<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ToolList, D::Error> {
+    let tools = ToolList::deserialize(deserializer)?;
+    if tools.is_empty() {
+        Err(D::Error::custom("`tools` is not empty when present"))
+    } else {
+        Ok(tools)
+    }
+}
+
+fn some_defaults<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AdapterDefaults, D::Error> {
+    let defaults = AdapterDefaults::deserialize(deserializer)?;
+    if defaults.is_empty() {
+        return Err(D::Error::custom("`adapterDefaults` is not empty when present"));
+    }
+    Ok(defaults)
 }
 
 fn slice_is_empty(tools: &ToolList) -> bool {

@@ -12,6 +12,7 @@ use crate::{
     chunk::{Failure, Usage},
     config::{Header, HeaderReason, ModelChoice, RequestContext},
     id::CallId,
+    json::marker,
     message::{Message, SharedMessage},
     packed::StreamRecord,
 };
@@ -376,7 +377,7 @@ pub struct AssistantMessage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
     /// The answer was cut by a cancel or a crash.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, deserialize_with = "marker", skip_serializing_if = "std::ops::Not::not")]
     pub interrupted: bool,
 }
 
@@ -445,7 +446,7 @@ pub struct RequestHeader {
     /// Why it was logged.
     pub reason: HeaderReason,
     /// A new request series starts here.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, deserialize_with = "marker", skip_serializing_if = "std::ops::Not::not")]
     pub starts_series: bool,
 }
 
@@ -454,7 +455,7 @@ pub struct RequestHeader {
 #[serde(deny_unknown_fields)]
 pub struct EndSeed {
     /// Marks the exact cut of a fork.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, deserialize_with = "marker", skip_serializing_if = "std::ops::Not::not")]
     pub inherited: bool,
 }
 

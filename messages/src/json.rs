@@ -1,5 +1,6 @@
 //! What counts as a lossless JSON value, in every store alike.
 
+use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
 /// Nesting beyond this many levels is refused on append (design decision 6).
@@ -23,41 +24,73 @@ pub struct NotLossless {
 ///
 /// NaN and infinities cannot occur in a [`Value`].
 pub fn check_lossless(value: &Value) -> Result<(), NotLossless> {
-    // An explicit stack, so that hostile nesting cannot overflow ours.
-    let mut stack = vec![(value, String::new(), 1usize)];
-    while let Some((value, path, depth)) = stack.pop() {
-        if depth > DEPTH_MAX {
-            return Err(NotLossless { path, reason: "nested deeper than 128 levels" });
+    check_lossless_nested(value, 0)
+}
+
+/// The same for a value that will stand `outer` levels deep in a larger one.
+pub fn check_lossless_nested(root: &Value, outer: usize) -> Result<(), NotLossless> {
+    // An explicit stack, so that hostile nesting cannot overflow ours. Paths cost an allocation a
+    // node, so only a value that is at fault pays for them.
+    let mut stack = vec![(root, outer + 1)];
+    while let Some((value, depth)) = stack.pop() {
+        if fault(value, depth).is_some() {
+            return locate(root, outer);
         }
         match value {
-            Value::Number(number) => {
-                let out_of_range = match (number.as_u64(), number.as_i64()) {
-                    (Some(n), _) => n > INTEGER_MAX,
-                    (None, Some(n)) => n.unsigned_abs() > INTEGER_MAX,
-                    (None, None) => false,
-                };
-                if out_of_range {
-                    return Err(NotLossless { path, reason: "an integer beyond 2^53 - 1" });
-                }
-                if number.as_f64().is_some_and(|n| n == 0.0 && n.is_sign_negative()) {
-                    return Err(NotLossless { path, reason: "negative zero" });
-                }
-            }
-            Value::Array(items) => {
-                for (index, item) in items.iter().enumerate() {
-                    stack.push((item, format!("{path}[{index}]"), depth + 1));
-                }
-            }
-            Value::Object(fields) => {
-                for (key, item) in fields {
-                    let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                    stack.push((item, path, depth + 1));
-                }
-            }
-            Value::Null | Value::Bool(_) | Value::String(_) => {}
+            Value::Array(items) => stack.extend(items.iter().map(|item| (item, depth + 1))),
+            Value::Object(fields) => stack.extend(fields.values().map(|item| (item, depth + 1))),
+            _ => {}
         }
     }
     Ok(())
+}
+
+fn fault(value: &Value, depth: usize) -> Option<&'static str> {
+    if depth > DEPTH_MAX {
+        return Some("nested deeper than 128 levels");
+    }
+    let number = value.as_number()?;
+    let out_of_range = match (number.as_u64(), number.as_i64()) {
+        (Some(n), _) => n > INTEGER_MAX,
+        (None, Some(n)) => n.unsigned_abs() > INTEGER_MAX,
+        (None, None) => false,
+    };
+    if out_of_range {
+        return Some("an integer beyond 2^53 - 1");
+    }
+    let negative_zero = number.as_f64().is_some_and(|n| n == 0.0 && n.is_sign_negative());
+    negative_zero.then_some("negative zero")
+}
+
+/// Names the place of the fault that is known to be there.
+fn locate(root: &Value, outer: usize) -> Result<(), NotLossless> {
+    let mut stack = vec![(root, String::new(), outer + 1)];
+    while let Some((value, path, depth)) = stack.pop() {
+        if let Some(reason) = fault(value, depth) {
+            return Err(NotLossless { path, reason });
+        }
+        match value {
+            Value::Array(items) => {
+                let items = items.iter().enumerate();
+                stack.extend(items.map(|(i, item)| (item, format!("{path}[{i}]"), depth + 1)));
+            }
+            Value::Object(fields) => stack.extend(fields.iter().map(|(key, item)| {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                (item, path, depth + 1)
+            })),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Reads a field that is `true` or absent.
+pub(crate) fn marker<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool, D::Error> {
+    if bool::deserialize(deserializer)? {
+        Ok(true)
+    } else {
+        Err(D::Error::custom("true or absent"))
+    }
 }
 
 #[cfg(test)]
@@ -88,5 +121,6 @@ mod tests {
         }
         assert!(check_lossless(&value).is_err());
         assert_eq!(check_lossless(&value[0]), Ok(()));
+        assert!(check_lossless_nested(&value[0], 1).is_err());
     }
 }

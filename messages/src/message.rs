@@ -104,6 +104,11 @@ impl Source {
         self.0.get(key).and_then(Value::as_str)
     }
 
+    /// All fields.
+    pub fn fields(&self) -> &Map<String, Value> {
+        &self.0
+    }
+
     /// Any field.
     pub fn field(&self, key: &str) -> Option<&Value> {
         self.0.get(key)

@@ -1,6 +1,21 @@
 //! What a Playhouse plugin may use: handles, hook points, registries, scopes, and the seams to
 //! models, tools, stores, clocks and ids.
 
+pub mod agent;
 pub mod cancel;
+pub mod clock;
+pub mod creation;
+pub mod factory;
+pub mod feed;
+pub mod hook;
 pub mod llm;
+pub mod options;
+pub mod points;
+pub mod prompt;
+pub mod registry;
+pub mod scope;
+pub mod session;
+pub mod slot;
 pub mod store;
+pub mod tool;
+pub mod world;

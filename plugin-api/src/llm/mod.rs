@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use futures::{future::BoxFuture, stream::BoxStream};
+pub use playhouse_messages::retry::{Backoff, RetryPolicy};
 use playhouse_messages::{
     chunk::{Failure, StreamChunk},
     config::{CallConfig, Route, SystemPromptUpdate, ToolList, ToolUpdate},
@@ -24,7 +25,9 @@ mod scenario;
 pub use error::{LlmError, ModelPart};
 pub use normalise::{ChunkStream, normalise, terminal_chunk};
 pub use prepare::{CallInput, EncodingKey, PreparedCall};
-pub use registry::{AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard};
+pub use registry::{
+    AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard, check_retry_policy,
+};
 
 /// Speaks one provider's wire.
 ///
@@ -187,82 +190,4 @@ pub struct Reasoning {
     pub efforts: Vec<String>,
     /// Filled in when a call names none; one of `efforts`.
     pub default_effort: Option<String>,
-}
-
-/// Which failures of a route may be retried, and how far apart.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "mode", rename_all = "lowercase", rename_all_fields = "camelCase")]
-pub enum RetryPolicy {
-    /// The listed codes, a limited number of times.
-    Normal {
-        /// The most retries of one step; 0 never retries.
-        max_retries: u32,
-        /// The failure codes that may be retried.
-        retryable_codes: Vec<String>,
-        /// The delays.
-        backoff: Backoff,
-    },
-    /// Everything, without end.
-    Always {
-        /// The delays.
-        backoff: Backoff,
-    },
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        let codes = ["EMPTY_RESPONSE", "RATE_LIMIT", "SERVER", "TIMEOUT", "TRANSPORT"];
-        Self::Normal {
-            max_retries: 5,
-            retryable_codes: codes.map(str::to_owned).to_vec(),
-            backoff: Backoff::default(),
-        }
-    }
-}
-
-impl RetryPolicy {
-    /// Checks that delays and codes are usable.
-    ///
-    /// # Errors
-    ///
-    /// What is wrong.
-    pub fn check(&self) -> Result<(), &'static str> {
-        if let Self::Normal { retryable_codes: codes, .. } = self {
-            let repeated = |(at, code): (usize, &String)| codes[..at].contains(code);
-            if codes.iter().any(String::is_empty) || codes.iter().enumerate().any(repeated) {
-                return Err("retryable codes must be unique and not empty");
-            }
-        }
-        let (Self::Normal { backoff, .. } | Self::Always { backoff }) = self;
-        if backoff.initial_delay_ms == 0
-            || backoff.initial_delay_ms > backoff.max_delay_ms
-            || backoff.max_delay_ms > i32::MAX as u64
-        {
-            return Err(
-                "delays must be positive, the initial at most the maximum, which is at most 2147483647",
-            );
-        }
-        if !(0.0..=1.0).contains(&backoff.jitter_ratio) {
-            return Err("the jitter ratio must be from 0 to 1");
-        }
-        Ok(())
-    }
-}
-
-/// Exponential delays with jitter.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Backoff {
-    /// The first delay in milliseconds; positive.
-    pub initial_delay_ms: u64,
-    /// The longest delay in milliseconds.
-    pub max_delay_ms: u64,
-    /// How far a delay may stray either way, 0 to 1.
-    pub jitter_ratio: f64,
-}
-
-impl Default for Backoff {
-    fn default() -> Self {
-        Self { initial_delay_ms: 500, max_delay_ms: 10_000, jitter_ratio: 0.1 }
-    }
 }

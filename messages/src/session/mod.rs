@@ -1,0 +1,289 @@
+//! The session as a value: a log, its folds, and the commands that extend both.
+//!
+//! [`SessionCore`] is what the session's actor wraps. Every command runs to its end without a wait,
+//! so nothing interleaves with the events it appends.
+
+mod admit;
+mod command;
+
+use std::sync::Arc;
+
+pub use command::{
+    Accept, Accepted, Admission, Admitted, Claimed, Closed, Command, Edited, InboxEdit, Repaired,
+    Reply, Settled, Standing, StepEnded,
+};
+
+use crate::{
+    chunk::Failure,
+    event::{
+        Event, EventBody, InboxSpliced, InboxTarget, NewEvent, SharedEvent, StepAt, TurnEnd,
+        TurnEndReason, TurnStart,
+    },
+    gate::HistoryGate,
+    header::SessionHeader,
+    id::MessageId,
+    inbox::{InboxError, SpliceFault},
+    log::Log,
+    message::SharedMessage,
+    repair::{self, UnsettledTail},
+    session_state::{AppendError, KnownKinds, LoadError, SessionState},
+};
+
+/// Time and ids, injected: the core has neither.
+pub trait Mint {
+    /// Epoch milliseconds.
+    fn now(&mut self) -> i64;
+    /// A fresh message id.
+    fn message_id(&mut self) -> MessageId;
+}
+
+/// A session's log and all that follows from it.
+#[derive(Debug, Clone)]
+pub struct SessionCore {
+    header: Arc<SessionHeader>,
+    log: Log,
+    state: SessionState,
+    gate: HistoryGate,
+}
+
+impl SessionCore {
+    /// Folds a log. Fails on an event that is illegal where it stands, or of a required kind that
+    /// `known` lacks.
+    pub fn load(
+        header: Arc<SessionHeader>,
+        log: Log,
+        known: &KnownKinds,
+    ) -> Result<Self, LoadError> {
+        let state = SessionState::fold(&log, known)?;
+        Ok(Self { header, log, state, gate: HistoryGate::new() })
+    }
+
+    /// The session's header.
+    pub fn header(&self) -> &Arc<SessionHeader> {
+        &self.header
+    }
+
+    /// The log.
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The folds.
+    pub fn state(&self) -> &SessionState {
+        &self.state
+    }
+
+    /// Runs a command. What it appended stands at the log's end; a refused event and those after it
+    /// do not.
+    pub fn execute(&mut self, command: Command, mint: &mut dyn Mint) -> Reply {
+        let outcome = match command {
+            Command::Accept(accept) => self.accept(accept, mint).map(Reply::Accepted),
+            Command::Edit(edit) => self.edit(edit, mint).map(Reply::Edited),
+            Command::OpenTurn { only_if_pending } => {
+                if only_if_pending && self.state.inbox().is_empty() {
+                    Ok(Reply::Opened(None))
+                } else {
+                    self.open_turn(mint).map(|claimed| Reply::Opened(Some(claimed)))
+                }
+            }
+            Command::Claim => self.claim(InboxTarget::NextStep, mint).map(Reply::Claimed),
+            Command::StartStep(at) => self
+                .append(NewEvent::log_only(EventBody::StepStart(at)), mint)
+                .map(|_| Reply::StepStarted(self.standing())),
+            Command::Admit(admission) => {
+                self.admit(*admission, mint).map(|admitted| Reply::Admitted(Box::new(admitted)))
+            }
+            Command::Settle(event) => self.settle(*event, mint).map(Reply::Settled),
+            Command::EndStep { at, recover } => {
+                self.end_step(at, recover, mint).map(Reply::StepEnded)
+            }
+            Command::CloseTurn { turn, reason, unless_steered } => {
+                self.close_turn(turn, reason, unless_steered, mint).map(Reply::Closed)
+            }
+            Command::Repair { tail } => self.repair(tail.as_ref()).map(Reply::Repaired),
+            Command::Append(events) => self.append_all(events, mint).map(Reply::Appended),
+        };
+        outcome.unwrap_or_else(Reply::Refused)
+    }
+
+    fn append(&mut self, event: NewEvent, mint: &mut dyn Mint) -> Result<SharedEvent, AppendError> {
+        self.append_at(event, mint.now())
+    }
+
+    fn append_at(&mut self, event: NewEvent, time: i64) -> Result<SharedEvent, AppendError> {
+        let planned = self.state.check(&self.log, &event)?;
+        let event: SharedEvent = Arc::new(event.at(planned.seq(), time));
+        self.state.apply(&self.log, planned, &event);
+        self.log.push(event.clone());
+        Ok(event)
+    }
+
+    /// All of the events, or none.
+    fn append_all(
+        &mut self,
+        events: Vec<NewEvent>,
+        mint: &mut dyn Mint,
+    ) -> Result<Vec<SharedEvent>, AppendError> {
+        if let [_] = events.as_slice() {
+            return events.into_iter().map(|event| self.append(event, mint)).collect();
+        }
+        let before = self.clone();
+        let appended = events.into_iter().map(|event| self.append(event, mint)).collect();
+        if matches!(appended, Err(_)) {
+            *self = before;
+        }
+        appended
+    }
+
+    fn fault(&self, cause: SpliceFault) -> AppendError {
+        AppendError::Inbox(InboxError { seq: self.log.len(), cause })
+    }
+
+    fn splice(
+        &mut self,
+        splice: InboxSpliced,
+        mint: &mut dyn Mint,
+    ) -> Result<SharedEvent, AppendError> {
+        self.append(NewEvent::log_only(EventBody::InboxSpliced(splice)), mint)
+    }
+
+    fn accept(&mut self, accept: Accept, mint: &mut dyn Mint) -> Result<Accepted, AppendError> {
+        let Accept { message, target, open, retry } = accept;
+        let id = message.id.clone();
+        let known = self.state.ever_had(&id);
+        if known && !retry {
+            return Err(self.fault(SpliceFault::AlreadyPending { id }));
+        }
+        let seq = if known {
+            None
+        } else {
+            let splice = self
+                .state
+                .inbox()
+                .insert_at_tail(target, message)
+                .map_err(|cause| self.fault(cause))?;
+            Some(self.splice(splice, mint)?.seq)
+        };
+        let opened = match open {
+            // The send that this one repeats has had its turn already.
+            true if known && self.state.inbox().is_empty() => None,
+            true => Some(self.open_turn(mint)),
+            false => None,
+        };
+        Ok(Accepted { id, seq, opened })
+    }
+
+    fn edit(&mut self, edit: InboxEdit, mint: &mut dyn Mint) -> Result<Edited, AppendError> {
+        let inbox = self.state.inbox();
+        let splices = match edit {
+            InboxEdit::Prepend { message, target } => {
+                inbox.prepend(target, message).map(|splice| vec![splice])
+            }
+            InboxEdit::Replace { id, with } => {
+                inbox.replace(&id, with).map(|splice| splice.into_iter().collect())
+            }
+            InboxEdit::Remove { id } => Ok(inbox.remove(&id).into_iter().collect()),
+            InboxEdit::Clear => Ok(inbox.clear()),
+            InboxEdit::Splice { target, start, delete, insert } => inbox
+                .splice(target, start as f64, delete as f64, insert)
+                .map(|splice| splice.into_iter().collect()),
+        };
+        let splices: Vec<InboxSpliced> = splices.map_err(|cause| self.fault(cause))?;
+        let mut edited = Edited { removed: Vec::new(), inserted: Vec::new() };
+        for splice in splices {
+            let removed = self.state.inbox().removed(&splice).map(<[_]>::to_vec);
+            let removed = removed.map_err(|cause| self.fault(cause))?;
+            let inserted = splice.inserted.clone();
+            self.splice(splice, mint)?;
+            edited.removed.extend(removed);
+            edited.inserted.extend(inserted);
+        }
+        Ok(edited)
+    }
+
+    fn open_turn(&mut self, mint: &mut dyn Mint) -> Result<Claimed, AppendError> {
+        let turn = self.state.boundary().last_turn() + 1;
+        let start = EventBody::TurnStart(TurnStart { turn });
+        self.append(NewEvent::log_only(start), mint)?;
+        self.claim(InboxTarget::NextTurn, mint)
+    }
+
+    fn claim(&mut self, target: InboxTarget, mint: &mut dyn Mint) -> Result<Claimed, AppendError> {
+        let (splices, messages) = self.state.inbox().claim(target);
+        for splice in splices {
+            self.splice(splice, mint)?;
+        }
+        let choice = self.state.selection().next().cloned();
+        Ok(Claimed { turn: self.state.boundary().last_turn(), messages, choice })
+    }
+
+    fn standing(&self) -> Standing {
+        Standing { header: self.state.requests().header().cloned() }
+    }
+
+    fn settle(&mut self, event: NewEvent, mint: &mut dyn Mint) -> Result<Settled, AppendError> {
+        let kind = match event.body {
+            EventBody::AssistantMessage(_) => "assistant/message",
+            _ => "assistant/attempt",
+        };
+        let seq = self.append(event, mint)?.seq;
+        Ok(Settled { seq, kind, standing: self.standing() })
+    }
+
+    fn end_step(
+        &mut self,
+        at: StepAt,
+        recover: bool,
+        mint: &mut dyn Mint,
+    ) -> Result<StepEnded, AppendError> {
+        let mut unrecovered = None;
+        if recover {
+            let results = repair::failed_step_results(self.state.recovery(), at, self.log.len());
+            for result in results {
+                if let Err(error) = self.append(result, mint) {
+                    unrecovered = Some(Failure::from(error));
+                    break;
+                }
+            }
+        }
+        self.append(NewEvent::log_only(EventBody::StepEnd(at)), mint)?;
+        let steered = !self.state.inbox().list(InboxTarget::NextStep).is_empty();
+        Ok(StepEnded { steered, unrecovered })
+    }
+
+    fn close_turn(
+        &mut self,
+        turn: u32,
+        reason: TurnEndReason,
+        unless_steered: bool,
+        mint: &mut dyn Mint,
+    ) -> Result<Closed, AppendError> {
+        if unless_steered && !self.state.inbox().list(InboxTarget::NextStep).is_empty() {
+            return Ok(Closed::Steered);
+        }
+        let end = EventBody::TurnEnd(TurnEnd { turn, reason });
+        self.append(NewEvent::log_only(end), mint)?;
+        Ok(Closed::Ended { pending: !self.state.inbox().is_empty() })
+    }
+
+    fn repair(&mut self, tail: Option<&UnsettledTail>) -> Result<Repaired, AppendError> {
+        for closer in repair::interrupted_closers(&self.log, tail) {
+            let Event { time, body, surface, sources, ignorable, .. } = closer;
+            self.append_at(NewEvent { body, surface, sources, ignorable }, time)?;
+        }
+        let inbox = self.state.inbox();
+        Ok(Repaired {
+            pending: !inbox.is_empty(),
+            prompts: !inbox.list(InboxTarget::NextTurn).is_empty(),
+            generation: self.state.surface().content_generation(),
+        })
+    }
+
+    /// The messages that the inbox holds.
+    pub fn pending(&self, target: InboxTarget) -> &[SharedMessage] {
+        self.state.inbox().list(target)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,521 @@
+//! Agents as plugins and programs see them.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    future::Future,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
+
+use playhouse_messages::{
+    chunk::Failure,
+    event::{CancelCause, InboxTarget},
+    id::{MessageId, SessionId},
+    inbox::Inbox,
+    machine::{Moment, Status},
+    message::{Message, Role, SharedMessage},
+    outcome::{Outcome, OutcomeFold, Progress},
+    protocol::{AgentMessage, AgentSupervisorMessage},
+    session::{Edited, InboxEdit},
+    session_state::AppendError,
+};
+use tokio::sync::{broadcast, watch};
+
+use crate::{
+    cancel::CancelToken,
+    clock::Ids,
+    options::AgentOptions,
+    scope::Scope,
+    session::Session,
+    slot::{Gone, Slot},
+};
+
+/// Errors that a subscriber of [`Agent::errors`] may lag behind before it misses the oldest. Errors
+/// are rare, and the log has those with a durable place.
+const ERRORS_KEPT: usize = 64;
+
+/// An agent in the world: what outlives its actors, and the way to them.
+pub struct AgentCell {
+    session: Session,
+    scope: Scope,
+    options: AgentOptions,
+    runtime_parent: Option<SessionId>,
+    ids: Arc<dyn Ids>,
+    cancel: Mutex<CancelState>,
+    status: watch::Sender<Status>,
+    disposed: watch::Sender<Disposal>,
+    errors: broadcast::Sender<AgentFault>,
+    attempts: std::sync::atomic::AtomicU64,
+    /// The actor that owns the loop machine.
+    pub actor: Slot<AgentMessage>,
+    /// The actor that keeps the agent's actors alive.
+    pub supervisor: Slot<AgentSupervisorMessage>,
+}
+
+struct CancelState {
+    announced: u64,
+    /// Announced, and not yet taken by the machine: so that a cancel outlives the mailbox it was in.
+    pending: VecDeque<AnnouncedCancel>,
+    token: CancelToken,
+}
+
+/// A cancel that tasks have seen and the machine has not.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AnnouncedCancel {
+    /// Its number, from 1.
+    pub announcement: u64,
+    /// Who cancels.
+    pub cause: CancelCause,
+    /// Leave pending input where it is.
+    pub keep_inbox: bool,
+}
+
+/// What can be sent: a text, which becomes a user message with a fresh id, or a whole message.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Prompt {
+    /// One text block from a human.
+    Text(String),
+    /// As it is; its role must be `user`.
+    Message(Box<Message>),
+}
+
+impl From<&str> for Prompt {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<String> for Prompt {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<Message> for Prompt {
+    fn from(message: Message) -> Self {
+        Self::Message(Box::new(message))
+    }
+}
+
+/// How far an agent's disposal has got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Disposal {
+    /// It lives.
+    Live,
+    /// Disposal was asked for, with or without keeping pending input.
+    Disposing {
+        /// Leave pending input in the log.
+        keep_inbox: bool,
+    },
+    /// Nothing of it is left but its log.
+    Disposed,
+}
+
+/// A failure that `agent/error` tells, also one without a place in the log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct AgentFault {
+    /// The agent.
+    pub agent: SessionId,
+    /// The open turn, or the last one.
+    pub turn: u32,
+    /// The open step; 0 if none.
+    pub step: u32,
+    /// What failed.
+    pub failure: Failure,
+}
+
+impl AgentCell {
+    /// Puts an agent into the world.
+    pub fn new(
+        session: Session,
+        scope: Scope,
+        options: AgentOptions,
+        runtime_parent: Option<SessionId>,
+        ids: Arc<dyn Ids>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            session,
+            scope,
+            options,
+            runtime_parent,
+            ids,
+            cancel: Mutex::new(CancelState {
+                announced: 0,
+                pending: VecDeque::new(),
+                token: CancelToken::new(),
+            }),
+            status: watch::Sender::new(Status::Idle),
+            disposed: watch::Sender::new(Disposal::Live),
+            errors: broadcast::Sender::new(ERRORS_KEPT),
+            attempts: std::sync::atomic::AtomicU64::new(0),
+            actor: Slot::new(),
+            supervisor: Slot::new(),
+        })
+    }
+
+    fn cancel_state(&self) -> MutexGuard<'_, CancelState> {
+        self.cancel.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The token and the announcements at this moment, as the machine wants them.
+    pub fn moment(&self) -> Moment {
+        let state = self.cancel_state();
+        Moment { cancelled: state.token.cause(), cancels_announced: state.announced }
+    }
+
+    /// Hands an announced cancel to the machine, unless it has been taken already.
+    pub fn take_cancel(&self, announcement: u64) -> Option<AnnouncedCancel> {
+        let mut state = self.cancel_state();
+        let at = state.pending.iter().position(|cancel| cancel.announcement == announcement)?;
+        state.pending.remove(at)
+    }
+
+    /// The oldest cancel that was announced and not taken: what a successor's machine starts with.
+    pub fn take_oldest_cancel(&self) -> Option<AnnouncedCancel> {
+        self.cancel_state().pending.pop_front()
+    }
+
+    /// The number of the last cancel that was taken in order.
+    pub fn cancels_taken(&self) -> u64 {
+        let state = self.cancel_state();
+        state.pending.front().map_or(state.announced, |cancel| cancel.announcement - 1)
+    }
+
+    /// The token of the current activity.
+    pub fn token(&self) -> CancelToken {
+        self.cancel_state().token.clone()
+    }
+
+    /// Installs a fresh token for the activity that begins.
+    pub fn new_token(&self) {
+        self.cancel_state().token = CancelToken::new();
+    }
+
+    /// Publishes a change of status.
+    pub fn set_status(&self, status: Status) {
+        self.status.send_replace(status);
+    }
+
+    /// Moves the disposal forward; it never moves back.
+    pub fn set_disposal(&self, to: Disposal) {
+        self.disposed.send_if_modified(|disposal| {
+            let forward = matches!(
+                (*disposal, to),
+                (Disposal::Live, _) | (Disposal::Disposing { .. }, Disposal::Disposed)
+            );
+            if forward {
+                *disposal = to;
+            }
+            forward
+        });
+    }
+
+    /// How far the disposal has got.
+    pub fn disposal(&self) -> watch::Receiver<Disposal> {
+        self.disposed.subscribe()
+    }
+
+    /// Tells subscribers of a failure.
+    pub fn tell_error(&self, fault: AgentFault) {
+        // Nobody has to listen.
+        let _ = self.errors.send(fault);
+    }
+
+    /// How many attempts the agent has started; counted over restarts, so that ids stay unique.
+    pub fn attempts(&self) -> &std::sync::atomic::AtomicU64 {
+        &self.attempts
+    }
+}
+
+/// A live agent. Clones are the same one, and dropping them ends nothing.
+///
+/// Delivery has three verbs. [`Agent::followup`] asks for a turn of its own, [`Agent::steer`] joins
+/// the running turn at its next step, [`Agent::inject`] adds context without waking anybody. A
+/// message is **accepted** once these return: it stands in the log. All of them survive restarts of
+/// the agent's actors without delivering twice; dropping their futures does not take a message back.
+#[derive(Clone)]
+pub struct Agent(Arc<AgentCell>);
+
+/// Why an agent did not do what was asked.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum AgentError {
+    /// It is disposed.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// The log refuses it.
+    #[error(transparent)]
+    Refused(#[from] AppendError),
+    /// Something runs.
+    #[error("agent \"{agent}\" already has active work; wait with `when_idle`")]
+    Busy {
+        /// The agent.
+        agent: SessionId,
+    },
+    /// The message was cancelled before a turn claimed it.
+    #[error("message \"{id}\" was cancelled before a turn ran it; send it again to run it")]
+    Dropped {
+        /// The message.
+        id: MessageId,
+    },
+    /// Only user-role messages can be sent.
+    #[error("message \"{id}\" has role {role:?}: only user messages can be sent to an agent")]
+    NotUser {
+        /// The message.
+        id: MessageId,
+        /// Its role.
+        role: Role,
+    },
+}
+
+impl AgentError {
+    /// A stable code for programs.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Gone(gone) => gone.code(),
+            Self::Refused(error) => error.code(),
+            Self::Busy { .. } => "AGENT_BUSY",
+            Self::Dropped { .. } => "MESSAGE_CANCELED",
+            Self::NotUser { .. } => "NOT_A_USER_MESSAGE",
+        }
+    }
+}
+
+impl From<AgentError> for Failure {
+    fn from(error: AgentError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+impl Agent {
+    /// A handle to an agent in the world.
+    pub fn new(cell: Arc<AgentCell>) -> Self {
+        Self(cell)
+    }
+
+    /// The agent's id, which is its session's.
+    pub fn id(&self) -> &SessionId {
+        self.0.session.id()
+    }
+
+    /// Its session.
+    pub fn session(&self) -> &Session {
+        &self.0.session
+    }
+
+    /// What it was made with.
+    pub fn options(&self) -> &AgentOptions {
+        &self.0.options
+    }
+
+    /// Its scope: what is registered there is its own, and goes with it.
+    pub fn scope(&self) -> &Scope {
+        &self.0.scope
+    }
+
+    /// The agent that delegated its work to it. Says who is told; not who owns or restarts it.
+    pub fn runtime_parent(&self) -> Option<&SessionId> {
+        self.0.runtime_parent.as_ref()
+    }
+
+    /// How deep in a tree of delegations it stands; 0 for a root.
+    pub fn depth(&self) -> u32 {
+        self.session().header().delegation_depth.unwrap_or(0)
+    }
+
+    /// Whether it runs.
+    pub fn status(&self) -> Status {
+        *self.0.status.borrow()
+    }
+
+    /// Reads the status along; fast changes may be seen as one.
+    pub fn watch_status(&self) -> watch::Receiver<Status> {
+        self.0.status.subscribe()
+    }
+
+    /// Reads failures along, also those without a place in the log.
+    pub fn errors(&self) -> broadcast::Receiver<AgentFault> {
+        self.0.errors.subscribe()
+    }
+
+    /// What waits in its inbox.
+    pub fn inbox(&self) -> Inbox {
+        self.session().view().inbox.clone()
+    }
+
+    /// Sends a prompt and waits for its own result: of the turn that claims it.
+    ///
+    /// Dropping the future stops the wait, not the turn.
+    pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Outcome, AgentError> {
+        let from = self.session().log().len();
+        let id = self.followup(prompt).await?;
+        self.outcome(&id, from).await
+    }
+
+    /// Waits for the result of a message that was accepted at or after seq `from`. The agent's
+    /// disposal ends the wait with [`AgentError::Gone`].
+    pub async fn outcome(&self, id: &MessageId, from: u64) -> Result<Outcome, AgentError> {
+        let log = self.session().log();
+        let mut fold = OutcomeFold::starting(&log, from, id.clone());
+        let mut events = self.session().events(from);
+        let mut disposal = self.0.disposal();
+        let outcome = loop {
+            let event = tokio::select! {
+                biased;
+                event = events.next() => event,
+                _ = disposal.wait_for(|state| *state == Disposal::Disposed) => {
+                    // The last events came before the disposal was done.
+                    match events.try_next() {
+                        Some(event) => event,
+                        None => return Err(Gone.into()),
+                    }
+                }
+            };
+            fold.apply(&event.body);
+            match fold.progress() {
+                Progress::Ended(outcome) => break outcome,
+                Progress::Dropped => return Err(AgentError::Dropped { id: id.clone() }),
+                Progress::Unknown | Progress::Pending | Progress::Running { .. } => {}
+            }
+        };
+        Ok(outcome)
+    }
+
+    /// Asks for a turn over this message, after those that were asked for before.
+    pub async fn followup(&self, prompt: impl Into<Prompt>) -> Result<MessageId, AgentError> {
+        self.send(prompt, InboxTarget::NextTurn, true).await
+    }
+
+    /// Joins the running turn at its next step boundary; opens a turn if none runs.
+    pub async fn steer(&self, prompt: impl Into<Prompt>) -> Result<MessageId, AgentError> {
+        self.send(prompt, InboxTarget::NextStep, true).await
+    }
+
+    /// Adds context for the next step, whenever that comes.
+    pub async fn inject(&self, prompt: impl Into<Prompt>) -> Result<MessageId, AgentError> {
+        self.send(prompt, InboxTarget::NextStep, false).await
+    }
+
+    /// Puts a message into either list, waking the agent or not.
+    pub async fn send(
+        &self,
+        prompt: impl Into<Prompt>,
+        target: InboxTarget,
+        wake: bool,
+    ) -> Result<MessageId, AgentError> {
+        let message = match prompt.into() {
+            Prompt::Text(text) => Message::user(self.0.ids.message(), text),
+            Prompt::Message(message) => *message,
+        };
+        self.deliver(message.into(), target, wake, false).await
+    }
+
+    /// As [`Agent::send`], for a message that may have been sent before: an id that the log knows is
+    /// a success, and is not delivered twice.
+    pub async fn send_again(
+        &self,
+        message: Message,
+        target: InboxTarget,
+        wake: bool,
+    ) -> Result<MessageId, AgentError> {
+        self.deliver(message.into(), target, wake, true).await
+    }
+
+    async fn deliver(
+        &self,
+        message: SharedMessage,
+        target: InboxTarget,
+        wake: bool,
+        again: bool,
+    ) -> Result<MessageId, AgentError> {
+        if message.role != Role::User {
+            return Err(AgentError::NotUser { id: message.id.clone(), role: message.role });
+        }
+        let accepted = self
+            .0
+            .actor
+            .call(|tries, reply| AgentMessage::Send {
+                message: message.clone(),
+                target,
+                wake,
+                retry: again || tries > 0,
+                reply,
+            })
+            .await??;
+        Ok(accepted.id)
+    }
+
+    /// Changes the inbox otherwise.
+    pub async fn edit_inbox(&self, edit: InboxEdit) -> Result<Edited, AgentError> {
+        let message = |_, reply| AgentMessage::Edit { edit: edit.clone(), reply };
+        Ok(self.0.actor.call(message).await??)
+    }
+
+    /// Ends the running turn and drops pending input. Everything that the turn runs sees it at once;
+    /// what the user saw of the answer is kept. Returns without waiting; an idle agent only loses
+    /// its pending input. See [`Agent::when_idle`].
+    pub fn cancel(&self, cause: CancelCause) {
+        self.cancel_with(cause, false);
+    }
+
+    /// As [`Agent::cancel`], and leaves pending input where it is if told to.
+    pub fn cancel_with(&self, cause: CancelCause, keep_inbox: bool) {
+        let announcement = {
+            let mut state = self.0.cancel_state();
+            state.announced += 1;
+            let announcement = state.announced;
+            state.token.cancel(cause.clone());
+            state.pending.push_back(AnnouncedCancel { announcement, cause, keep_inbox });
+            announcement
+        };
+        // Between two lives of the actor nobody hears it; the successor takes what is pending.
+        let _ = self.0.actor.cast(AgentMessage::Cancel { announcement });
+    }
+
+    /// Resolves when nothing runs: no turn, no maintenance. At once if so now.
+    pub async fn when_idle(&self) -> Result<(), AgentError> {
+        Ok(self.0.actor.call(|_, reply| AgentMessage::WhenIdle { reply }).await?)
+    }
+
+    /// Runs `task` while no turn can: messages are accepted meanwhile, and what they wake runs
+    /// after. Fails at once if something runs already. A cancel fires the token that the task gets.
+    pub async fn run_maintenance<F, Fut, T>(&self, task: F) -> Result<T, AgentError>
+    where
+        F: FnOnce(CancelToken) -> Fut,
+        Fut: Future<Output = T>,
+    {
+        if !self.0.actor.call(|_, reply| AgentMessage::Maintain { reply }).await? {
+            return Err(AgentError::Busy { agent: self.id().clone() });
+        }
+        let _lease = MaintenanceLease(&self.0);
+        Ok(task(self.0.token()).await)
+    }
+
+    /// The agent's place in the world, for the actors.
+    pub fn cell(&self) -> &Arc<AgentCell> {
+        &self.0
+    }
+}
+
+impl PartialEq for Agent {
+    /// The same incarnation, not just the same id.
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Agent({}, {:?})", self.id(), self.status())
+    }
+}
+
+/// Gives the agent back, however the task ends.
+struct MaintenanceLease<'a>(&'a AgentCell);
+
+impl Drop for MaintenanceLease<'_> {
+    fn drop(&mut self) {
+        // A successor of the actor knows of no maintenance.
+        let _ = self.0.actor.cast(AgentMessage::Maintained);
+    }
+}

@@ -1,0 +1,180 @@
+//! The live stream of an agent's attempts: process-local, coalesced for slow readers.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use playhouse_messages::{
+    event::StepAt,
+    frame::{Frame, FrameOutcome},
+    packed::TimedChunk,
+};
+use tokio::sync::watch;
+
+/// Where an agent's attempts are shown.
+#[derive(Debug)]
+pub struct LiveFeed {
+    current: watch::Sender<Option<Arc<Attempt>>>,
+}
+
+/// One attempt, while it runs and after.
+#[derive(Debug)]
+pub struct Attempt {
+    id: String,
+    at: StepAt,
+    state: Mutex<AttemptState>,
+    grown: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct AttemptState {
+    chunks: Vec<TimedChunk>,
+    end: Option<FrameOutcome>,
+}
+
+impl Attempt {
+    fn state(&self) -> MutexGuard<'_, AttemptState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self) {
+        self.grown.send_modify(|revision| *revision += 1);
+    }
+
+    /// Shows chunks.
+    pub fn show(&self, chunks: impl IntoIterator<Item = TimedChunk>) {
+        self.state().chunks.extend(chunks);
+        self.touch();
+    }
+
+    /// Shows the end; a second one changes nothing.
+    pub fn end(&self, outcome: FrameOutcome) {
+        self.state().end.get_or_insert(outcome);
+        self.touch();
+    }
+}
+
+impl LiveFeed {
+    /// A feed that shows nothing yet.
+    pub fn new() -> Self {
+        Self { current: watch::Sender::new(None) }
+    }
+
+    /// Shows the start of an attempt. One that was open before is abandoned.
+    pub fn start(&self, id: String, at: StepAt) -> Arc<Attempt> {
+        let attempt =
+            Arc::new(Attempt { id, at, state: Mutex::default(), grown: watch::Sender::new(0) });
+        if let Some(before) = self.current.send_replace(Some(attempt.clone())) {
+            before.end(FrameOutcome::Abandoned);
+        }
+        attempt
+    }
+
+    /// The attempt that is shown, or was last.
+    pub fn current(&self) -> Option<Arc<Attempt>> {
+        self.current.borrow().clone()
+    }
+
+    /// Reads along from here: an open attempt is caught up with in one frame.
+    pub fn subscribe(self: &Arc<Self>) -> Frames {
+        let attempts = self.current.subscribe();
+        Frames { attempts, reading: None, last: None }
+    }
+}
+
+impl Default for LiveFeed {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A reader of the live stream. It makes no producer wait: what it misses of an open attempt comes
+/// in one frame, and whole attempts that came and went meanwhile are left out (the log has them).
+#[derive(Debug)]
+pub struct Frames {
+    attempts: watch::Receiver<Option<Arc<Attempt>>>,
+    reading: Option<Reading>,
+    /// The attempt that was read to its end.
+    last: Option<Arc<Attempt>>,
+}
+
+#[derive(Debug)]
+struct Reading {
+    attempt: Arc<Attempt>,
+    grown: watch::Receiver<u64>,
+    index: usize,
+}
+
+impl Frames {
+    /// The next frame; `None` once the agent is gone. Safe to drop and call again.
+    pub async fn next(&mut self) -> Option<Frame> {
+        loop {
+            if let Some(reading) = &mut self.reading {
+                let attempt = reading.attempt.clone();
+                reading.grown.borrow_and_update();
+                let attempt_id = attempt.id.clone();
+                let ended = {
+                    let state = attempt.state();
+                    let fresh = &state.chunks[reading.index..];
+                    if !fresh.is_empty() {
+                        let (index, chunks) = (reading.index as u64, fresh.to_vec());
+                        reading.index = state.chunks.len();
+                        return Some(Frame::Chunks { attempt_id, index, chunks });
+                    }
+                    state.end.clone()
+                };
+                if let Some(outcome) = ended {
+                    let index = reading.index as u64;
+                    self.last = Some(attempt);
+                    self.reading = None;
+                    return Some(Frame::End { attempt_id, index, outcome });
+                }
+                if reading.grown.changed().await.is_err() {
+                    return None;
+                }
+                continue;
+            }
+            let last = self.last.clone();
+            let unread = |attempt: &Option<Arc<Attempt>>| match (attempt, &last) {
+                (None, _) => false,
+                (Some(_), None) => true,
+                (Some(attempt), Some(last)) => !Arc::ptr_eq(attempt, last),
+            };
+            let attempt = self.attempts.wait_for(unread).await.ok()?.clone()?;
+            let start = Frame::Start { attempt_id: attempt.id.clone(), at: attempt.at };
+            let grown = attempt.grown.subscribe();
+            self.reading = Some(Reading { attempt, grown, index: 0 });
+            return Some(start);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use playhouse_messages::chunk::StreamChunk;
+
+    use super::*;
+
+    fn chunk(text: &str) -> TimedChunk {
+        TimedChunk { time: 0, chunk: StreamChunk::TextDelta { index: 0, text: text.into() } }
+    }
+
+    #[tokio::test]
+    async fn a_slow_reader_gets_one_catch_up_and_exactly_one_end() {
+        let feed = Arc::new(LiveFeed::new());
+        let mut frames = feed.subscribe();
+        let at = StepAt { turn: 1, step: 1 };
+        let attempt = feed.start("s:1".into(), at);
+        attempt.show([chunk("a")]);
+        attempt.show([chunk("b"), chunk("c")]);
+        assert!(matches!(frames.next().await, Some(Frame::Start { .. })));
+        let Some(Frame::Chunks { index: 0, chunks, .. }) = frames.next().await else { panic!() };
+        assert_eq!(chunks.len(), 3);
+        attempt.end(FrameOutcome::Abandoned);
+        let Some(Frame::End { index: 3, .. }) = frames.next().await else { panic!() };
+        feed.start("s:2".into(), at);
+        feed.start("s:3".into(), at);
+        let Some(Frame::Start { attempt_id, .. }) = frames.next().await else { panic!() };
+        assert_eq!(attempt_id, "s:3");
+        drop(feed);
+        assert_eq!(frames.next().await, None);
+    }
+}

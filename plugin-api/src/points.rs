@@ -1,0 +1,130 @@
+//! The hook points: every place where a plugin may have a say, or is told.
+//!
+//! The loop is never edited for a feature. Around-points wrap a default, serial points are awaited
+//! in order, notify points are told.
+
+use std::sync::Arc;
+
+use playhouse_messages::{
+    chunk::Failure,
+    config::{CallConfig, ModelChoice},
+    event::StepAt,
+    machine::{Decision, Status},
+    message::SharedMessage,
+    retry::RetryPolicy,
+};
+
+use crate::{
+    agent::{Agent, AgentFault},
+    cancel::CancelToken,
+    hook::{Around, Notify, Serial},
+};
+
+/// All hook points of a harness.
+#[derive(Default)]
+pub struct Hooks {
+    /// Decides whether a proposed step opens, and with exactly which messages. Runs once for each
+    /// proposed step, never on a retry. The default enters with the claimed messages and a
+    /// runtime-context candidate.
+    pub pre_step: Around<PreStep, Decision>,
+    /// Replaces the call configuration of an attempt: sampling, limit, stop sequences. A change of
+    /// provider, model or effort fails the step. The default keeps it.
+    pub request: Around<RequestProposal, CallConfig>,
+    /// Decides whether a failed attempt is retried. The default does not.
+    pub request_error: Around<RequestError, bool>,
+    /// Runs when the turn owes nothing more; steering here runs another step.
+    pub turn_stopping: Serial<TurnStopping>,
+    /// Runs before a new agent's early input is released; a failure undoes the creation.
+    pub created: Serial<Created>,
+    /// Told when an agent is gone.
+    pub disposed: Notify<Agent>,
+    /// Told when an agent's public status changes.
+    pub status: Notify<StatusChange>,
+    /// Told of failures, also those without a place in the log.
+    pub error: Notify<AgentFault>,
+}
+
+/// A proposed step.
+#[derive(Debug, Clone)]
+pub struct PreStep {
+    /// Whose.
+    pub agent: Agent,
+    /// Which step would open.
+    pub at: StepAt,
+    /// The claimed messages. To change one, return a new one.
+    pub messages: Arc<[SharedMessage]>,
+    /// The captured choice of model.
+    pub choice: ModelChoice,
+    /// Fires when the turn is cancelled.
+    pub cancel: CancelToken,
+}
+
+/// An attempt's call configuration.
+#[derive(Debug, Clone)]
+pub struct RequestProposal {
+    /// Whose.
+    pub agent: Agent,
+    /// The open step.
+    pub at: StepAt,
+    /// As it stands.
+    pub config: CallConfig,
+    /// Fires when the turn is cancelled.
+    pub cancel: CancelToken,
+}
+
+/// A failed attempt.
+#[derive(Debug, Clone)]
+pub struct RequestError {
+    /// Whose.
+    pub agent: Agent,
+    /// The open step.
+    pub at: StepAt,
+    /// The provider that failed.
+    pub provider: String,
+    /// Its facts.
+    pub failure: Failure,
+    /// The route's policy.
+    pub retry_policy: Option<RetryPolicy>,
+    /// Fires when the turn is cancelled; a cancel beats a retry.
+    pub cancel: CancelToken,
+}
+
+/// A turn that owes nothing more.
+#[derive(Debug, Clone)]
+pub struct TurnStopping {
+    /// Whose.
+    pub agent: Agent,
+    /// Which.
+    pub turn: u32,
+    /// Fires when the turn is cancelled.
+    pub cancel: CancelToken,
+}
+
+/// A new agent, or one that is live again.
+#[derive(Debug, Clone)]
+pub struct Created {
+    /// Which.
+    pub agent: Agent,
+    /// How it came to be.
+    pub source: CreatedFrom,
+    /// Fires when the creation is given up.
+    pub cancel: CancelToken,
+}
+
+/// How an agent came to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CreatedFrom {
+    /// Made anew, with or without a seed.
+    Startup,
+    /// From its stored session.
+    Resume,
+}
+
+/// A change of an agent's public status.
+#[derive(Debug, Clone)]
+pub struct StatusChange {
+    /// Whose.
+    pub agent: Agent,
+    /// To what.
+    pub status: Status,
+}

@@ -1,0 +1,332 @@
+//! Sessions as plugins and programs see them: snapshots, appends, subscriptions.
+
+use std::{
+    collections::VecDeque,
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use playhouse_messages::{
+    chunk::Failure,
+    event::{NewEvent, Seq, SharedEvent},
+    header::SessionHeader,
+    id::SessionId,
+    inbox::Inbox,
+    log::Log,
+    protocol::{CommandNo, SessionMessage, WriterMessage},
+    runtime_context::RuntimeContext,
+    session::{Reply, SessionCore},
+    session_state::{AppendError, KnownKinds, LoadError},
+};
+use tokio::sync::watch;
+
+use crate::{
+    feed::{Frames, LiveFeed},
+    slot::{Gone, Slot},
+};
+
+/// How many answered commands a session remembers, so that one that is sent again is not run again.
+/// An agent has at most a few under way; appends of plugins share the rest.
+const ANSWERS_MAX: usize = 64;
+
+/// A session in the world: its log, swapped whole, and the way to the actors that extend and store
+/// it. Outlives every one of them.
+pub struct SessionCell {
+    header: Arc<SessionHeader>,
+    inherited_event_count: u64,
+    known: Arc<KnownKinds>,
+    view: ArcSwap<SessionView>,
+    len: watch::Sender<Seq>,
+    marks: watch::Sender<Marks>,
+    feed: Arc<LiveFeed>,
+    /// The actor that holds the right to append.
+    pub appender: Slot<SessionMessage>,
+    /// The actor that writes to the store; closed for a session in memory only.
+    pub writer: Slot<WriterMessage>,
+}
+
+/// A session at one moment. Cheap to hold: it shares everything with later ones.
+#[derive(Debug, Clone)]
+pub struct SessionView {
+    /// The log.
+    pub log: Log,
+    /// What the inbox holds.
+    pub inbox: Inbox,
+    /// What the model was last told of the runtime.
+    pub runtime_context: RuntimeContext,
+    /// Answers to the last commands.
+    answers: Arc<VecDeque<(CommandNo, Reply)>>,
+}
+
+/// How far the log has got on its way to the disk.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Survives `kill -9` up to here, exclusive.
+    pub written: Seq,
+    /// Survives power loss up to here, exclusive.
+    pub durable: Seq,
+}
+
+impl SessionView {
+    fn of(core: &SessionCore, answers: Arc<VecDeque<(CommandNo, Reply)>>) -> Self {
+        Self {
+            log: core.log().clone(),
+            inbox: core.state().inbox().clone(),
+            runtime_context: core.state().runtime_context().clone(),
+            answers,
+        }
+    }
+
+    /// What a command was answered, if it was run already.
+    pub fn answer(&self, number: CommandNo) -> Option<&Reply> {
+        self.answers.iter().rev().find(|(no, _)| *no == number).map(|(_, reply)| reply)
+    }
+}
+
+impl SessionCell {
+    /// Puts a session into the world. `stored` is how many of its events the store holds durably.
+    pub fn new(
+        core: &SessionCore,
+        inherited_event_count: u64,
+        known: Arc<KnownKinds>,
+        stored: Seq,
+    ) -> Arc<Self> {
+        let view = SessionView::of(core, Arc::default());
+        Arc::new(Self {
+            header: core.header().clone(),
+            inherited_event_count,
+            known,
+            len: watch::Sender::new(view.log.len()),
+            view: ArcSwap::from_pointee(view),
+            marks: watch::Sender::new(Marks { written: stored, durable: stored }),
+            feed: Arc::new(LiveFeed::new()),
+            appender: Slot::new(),
+            writer: Slot::new(),
+        })
+    }
+
+    /// The session as it is now.
+    pub fn view(&self) -> Arc<SessionView> {
+        self.view.load_full()
+    }
+
+    /// Folds the current log anew: what a new appender starts from.
+    pub fn load(&self) -> Result<SessionCore, LoadError> {
+        SessionCore::load(self.header.clone(), self.view.load().log.clone(), &self.known)
+    }
+
+    /// Publishes what a command appended, together with its answer: one swap, so that an appender
+    /// that dies has either done both or nothing. Only the appender calls this.
+    pub fn publish(&self, core: &SessionCore, number: CommandNo, reply: &Reply) {
+        let before = self.view.load();
+        let mut answers = VecDeque::clone(&before.answers);
+        if answers.len() == ANSWERS_MAX {
+            answers.pop_front();
+        }
+        answers.push_back((number, reply.clone()));
+        self.view.store(Arc::new(SessionView::of(core, answers.into())));
+        let len = core.log().len();
+        self.len.send_if_modified(|known| std::mem::replace(known, len) != len);
+    }
+
+    /// Moves the marks forward. Only the writer calls this.
+    pub fn mark(&self, written: Seq, durable: Seq) {
+        self.marks.send_if_modified(|marks| {
+            let before = *marks;
+            marks.written = marks.written.max(written).max(durable);
+            marks.durable = marks.durable.max(durable);
+            *marks != before
+        });
+    }
+
+    /// How far the log has got on its way to the disk.
+    pub fn marks(&self) -> watch::Receiver<Marks> {
+        self.marks.subscribe()
+    }
+
+    /// The live stream of the session's agent.
+    pub fn feed(&self) -> &Arc<LiveFeed> {
+        &self.feed
+    }
+}
+
+impl fmt::Debug for SessionCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SessionCell({}, {} events)", self.header.id, *self.len.borrow())
+    }
+}
+
+/// A live session. Clones are the same one.
+#[derive(Clone)]
+pub struct Session(Arc<SessionCell>);
+
+/// Why an append did not happen.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The log refuses the events.
+    #[error(transparent)]
+    Refused(#[from] AppendError),
+    /// Nobody can append any more.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// The store failed; the events stay accepted, and the next flush tries again.
+    #[error("{0}")]
+    Store(Failure),
+}
+
+impl SessionError {
+    /// A stable code for programs.
+    pub fn code(&self) -> &str {
+        match self {
+            Self::Refused(error) => error.code(),
+            Self::Gone(gone) => gone.code(),
+            Self::Store(failure) => &failure.code,
+        }
+    }
+}
+
+impl From<SessionError> for Failure {
+    fn from(error: SessionError) -> Self {
+        match error {
+            SessionError::Store(failure) => failure,
+            error => Self::new(error.code(), error.to_string()),
+        }
+    }
+}
+
+impl Session {
+    /// A handle to a session in the world.
+    pub fn new(cell: Arc<SessionCell>) -> Self {
+        Self(cell)
+    }
+
+    /// The session's id.
+    pub fn id(&self) -> &SessionId {
+        &self.0.header.id
+    }
+
+    /// The session's header.
+    pub fn header(&self) -> &Arc<SessionHeader> {
+        &self.0.header
+    }
+
+    /// How many leading events were inherited from a fork's parent.
+    pub fn inherited_event_count(&self) -> u64 {
+        self.0.inherited_event_count
+    }
+
+    /// The session as it is now, without a trip to any mailbox.
+    pub fn view(&self) -> Arc<SessionView> {
+        self.0.view()
+    }
+
+    /// The log as it is now.
+    pub fn log(&self) -> Log {
+        self.0.view.load().log.clone()
+    }
+
+    /// Appends one event; see [`Session::append_all`].
+    pub async fn append(&self, event: NewEvent) -> Result<SharedEvent, SessionError> {
+        let mut events = self.append_all(vec![event]).await?;
+        // One event in, one event out.
+        events.pop().ok_or(SessionError::Gone(Gone))
+    }
+
+    /// Appends events, all or none, with nothing in between. Resolves once **accepted**; use
+    /// [`Session::flush`] for more. Survives restarts of the session's actor without appending
+    /// twice. Dropping the future does not take the events back.
+    pub async fn append_all(
+        &self,
+        events: Vec<NewEvent>,
+    ) -> Result<Vec<SharedEvent>, SessionError> {
+        let number = CommandNo { origin: 0, number: next_append() };
+        let appended = self
+            .0
+            .appender
+            .call(|_, reply| SessionMessage::Append { number, events: events.clone(), reply })
+            .await?;
+        Ok(appended?)
+    }
+
+    /// Makes the log, as it is now, **durable**. `false` if no store keeps the session. On failure
+    /// the events stay accepted, and a later flush tries again.
+    pub async fn flush(&self) -> Result<bool, SessionError> {
+        match self.0.writer.call(|_, reply| WriterMessage::Flush { reply }).await {
+            Ok(flushed) => flushed.map(|_| true).map_err(SessionError::Store),
+            Err(Gone) => Ok(false),
+        }
+    }
+
+    /// How far the log has got on its way to the disk.
+    pub fn marks(&self) -> watch::Receiver<Marks> {
+        self.0.marks()
+    }
+
+    /// Reads the log from `from` on and then along: every event, in order, at the reader's pace.
+    pub fn events(&self, from: Seq) -> Events {
+        Events { cell: self.0.clone(), len: self.0.len.subscribe(), next: from }
+    }
+
+    /// Reads the live stream along.
+    pub fn frames(&self) -> Frames {
+        self.0.feed.subscribe()
+    }
+
+    /// The session's place in the world, for the actors.
+    pub fn cell(&self) -> &Arc<SessionCell> {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Numbers appends process-wide, under an origin of their own.
+fn next_append() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A lossless reader of a session's events: it keeps a cursor, so it misses nothing and makes
+/// nobody wait.
+pub struct Events {
+    cell: Arc<SessionCell>,
+    len: watch::Receiver<Seq>,
+    next: Seq,
+}
+
+impl Events {
+    /// The next event, once there is one. Never ends while the session is in the world: stop
+    /// reading when its agent is disposed. Safe to drop and call again.
+    pub async fn next(&mut self) -> SharedEvent {
+        loop {
+            if let Some(event) = self.try_next() {
+                return event;
+            }
+            let next = self.next;
+            // The cell owns the sender, so it cannot go while we hold the cell.
+            let _ = self.len.wait_for(|len| *len > next).await;
+        }
+    }
+
+    /// The next event, if there is one now.
+    pub fn try_next(&mut self) -> Option<SharedEvent> {
+        let event = self.cell.view.load().log.get(self.next).cloned()?;
+        self.next += 1;
+        Some(event)
+    }
+}
+
+impl fmt::Debug for Events {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Events({}, next {})", self.cell.header.id, self.next)
+    }
+}
