@@ -20,6 +20,7 @@ mod project;
 pub mod protocol_check;
 mod registry;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod scenario;
 
 pub use error::{LlmError, ModelPart};
