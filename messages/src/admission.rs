@@ -55,7 +55,7 @@ pub fn admit_prompt(
         }
         return changes;
     }
-    let effective = active_tails().last().map_or(head, |(_, text)| text);
+    let effective = active_tails().next_back().map_or(head, |(_, text)| text);
     if in_history && effective.is(rendered) {
         return Vec::new();
     }

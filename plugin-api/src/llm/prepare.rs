@@ -19,7 +19,7 @@ use playhouse_messages::{
     },
     id::SessionId,
     message::SharedMessage,
-    prepared::Prepared,
+    prepared::{Prepared, Ticket},
 };
 
 use super::{
@@ -184,7 +184,7 @@ impl PreparedCall {
     }
 
     /// What the loop is told of the call, under the ticket that finds the call again.
-    pub fn facts(&self, ticket: u64) -> Prepared {
+    pub fn facts(&self, ticket: Ticket) -> Prepared {
         Prepared {
             ticket: Some(ticket),
             config: self.config.clone(),

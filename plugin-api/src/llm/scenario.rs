@@ -13,6 +13,7 @@ use playhouse_messages::{
     content::ContentBlock,
     event::CancelCause,
     message::{Message, Source},
+    prepared::Ticket,
 };
 use serde_json::json;
 
@@ -276,8 +277,8 @@ async fn llm_30_defaults_are_filled_and_marked() {
     assert_eq!(call.config().reasoning_effort.as_deref(), Some("high"));
     let defaults = call.adapter_defaults();
     assert!(defaults.max_tokens && defaults.reasoning_effort);
-    let facts = call.facts(7);
-    assert_eq!((facts.ticket, &facts.config), (Some(7), call.config()));
+    let facts = call.facts(Ticket::new(7));
+    assert_eq!((facts.ticket, &facts.config), (Some(Ticket::new(7)), call.config()));
     assert_eq!(facts.retry_policy, Some(RetryPolicy::default()));
     let explicit =
         CallConfig { max_tokens: Some(5000), reasoning_effort: Some("low".into()), ..config("p") };
