@@ -17,11 +17,27 @@ use crate::{
 };
 
 impl SessionCore {
+    /// Commits all that the request needs, or nothing: what a strict provider would refuse must not
+    /// stay in the log, where it would fail every later request too.
     pub(super) fn admit(
         &mut self,
         admission: Admission,
         mint: &mut dyn Mint,
     ) -> Result<Admitted, AppendError> {
+        let (log, state) = (self.log.clone(), self.state.clone());
+        let admitted = self.admit_all(admission, mint);
+        if admitted.is_err() {
+            (self.log, self.state) = (log, state);
+        }
+        admitted
+    }
+
+    fn admit_all(
+        &mut self,
+        admission: Admission,
+        mint: &mut dyn Mint,
+    ) -> Result<Admitted, AppendError> {
+        let from = self.log.len();
         let Admission { at, prompt, tools, prepared, starts_series, generation_mark, .. } =
             &admission;
         check_tools(tools)?;
@@ -80,6 +96,9 @@ impl SessionCore {
         };
         let generation = self.state.surface().content_generation();
         let fault = self.gate.check(&request.messages, generation).err();
+        if let Some(fault) = fault.as_ref().filter(|fault| fault.seq() >= from) {
+            return Err(fault.clone().into());
+        }
         let fault = fault.map(|fault| Failure::new(fault.code(), fault.to_string()));
         Ok(Admitted { request, generation, fault })
     }
