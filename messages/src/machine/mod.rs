@@ -353,7 +353,9 @@ impl Machine {
                 if let Phase::Running(run) = &mut self.phase {
                     run.reopen = false;
                 }
-                self.claim(out);
+                if !self.aborted(moment, out) {
+                    self.claim(out);
+                }
             }
             Reply::Closed(Closed::Ended { pending }) => self.closed(pending, moment, out),
             Reply::Repaired(repaired) => self.repaired(repaired, out),
