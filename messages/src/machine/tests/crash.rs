@@ -7,7 +7,14 @@ use super::{
     rig::Rig,
     world::{calls, says},
 };
-use crate::{event::InboxTarget, invariants::Fate, log::Log, repair::interrupted_closers};
+use crate::{
+    event::InboxTarget,
+    invariants::Fate,
+    log::Log,
+    packed::StreamRecord,
+    repair::{UnsettledTail, interrupted_closers},
+    session::Command,
+};
 
 fn prefix(log: &Log, len: u64) -> Log {
     log.range(0..len).cloned().collect()
@@ -68,6 +75,45 @@ fn conversation() -> Log {
 
 mod scenario {
     use super::*;
+
+    #[test]
+    fn design_2_a_tail_that_the_log_refuses_does_not_keep_the_turn_open() {
+        let log = conversation();
+        let requested = log.iter().position(|event| event.body.kind() == "request/context");
+        let cut = prefix(&log, requested.unwrap() as u64 + 1);
+        let records = vec![StreamRecord::TextChunks {
+            time0: 1,
+            index: 0,
+            dt: vec![],
+            texts: vec!["shown".into()],
+        }];
+        for (provider, expected) in
+            [("p", "A! SE1.1 TE1(interrupted)"), ("", "SE1.1 TE1(interrupted)")]
+        {
+            let tail = UnsettledTail {
+                turn: 1,
+                step: 1,
+                attempt: 1,
+                provider: provider.into(),
+                model: "m".into(),
+                records: records.clone(),
+            };
+            let mut rig = Rig::successor(cut.clone());
+            rig.commands = [Command::Repair { tail: Some(tail) }].into();
+            rig.run();
+            assert_eq!(rig.news(), expected);
+        }
+    }
+
+    #[test]
+    fn core_5_4_a_refused_repair_leaves_the_agent_alive() {
+        let mut rig = Rig::successor(conversation());
+        rig.veto = Some("Repair");
+        rig.run();
+        assert_eq!(rig.reports.len(), 1);
+        rig.followup("B").run();
+        assert!(rig.news().ends_with("TE2(completed)"));
+    }
 
     #[test]
     fn newest_58_a_crash_after_turn_start_closes_the_turn() {

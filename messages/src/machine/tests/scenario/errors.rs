@@ -1,11 +1,17 @@
+use std::sync::Arc;
+
 use crate::{
     chunk::{Failure, FinishReason},
-    event::{EventBody, NewEvent, TurnEndReason},
+    event::{EventBody, InboxTarget, NewEvent, TurnEndReason},
     frame::FrameOutcome,
-    machine::tests::{
-        rig::Rig,
-        world::{calls, chunks, delta, fails, finish, says, throws},
+    machine::{
+        Input,
+        tests::{
+            rig::{Rig, m},
+            world::{Pre, calls, chunks, delta, fails, finish, says, throws},
+        },
     },
+    message::Message,
 };
 
 fn ended(rig: &Rig) -> TurnEndReason {
@@ -265,4 +271,49 @@ fn an_append_of_several_is_all_or_nothing() {
     rig.session();
     assert!(rig.core.log().is_empty());
     assert!(matches!(rig.replies.pop_front(), Some(crate::session::Reply::Refused(_))));
+}
+
+/// What a strict provider would refuse fails its own step, and no other.
+#[test]
+fn design_15_a_message_that_no_provider_takes_does_not_stay() {
+    let empty = |id: &str| Arc::new(Message::user(id, ""));
+    for bad in [empty("new"), m("A")] {
+        let mut rig = Rig::new();
+        rig.followup("A").run();
+        rig.news();
+        rig.world.prompt = Ok("Q".into());
+        rig.world.pre.push_back(Pre::Extra(vec![bad]));
+        rig.followup("B").run();
+        let steps = rig.steps();
+        assert!(steps.starts_with("TS2 SS2.1 SE2.1 TE2(error:HISTORY_"), "{steps}");
+        rig.followup("C").run();
+        assert_eq!(rig.steps(), "TS3 SS3.1 SYS~(Q) U(C) H(series) A SE3.1 TE3(completed)");
+    }
+}
+
+#[test]
+fn design_15_calls_of_one_id_are_a_failed_attempt() {
+    let mut rig = Rig::new();
+    rig.world.answers.extend([calls(&["c1", "c1"]), says("ok")]);
+    rig.world.verdicts.push_back(Ok(true));
+    rig.followup("A").run();
+    assert!(rig.steps().ends_with("C AT A SE1.1 TE1(completed)"));
+}
+
+#[test]
+fn a_second_send_of_a_message_opens_no_second_turn() {
+    let mut rig = Rig::new();
+    rig.followup("A").run();
+    rig.inject("S").run();
+    rig.news();
+    let retry = |rig: &mut Rig, id: &str, target| {
+        let message = m(id);
+        rig.input(Input::Send { ticket: 9, message, target, wake: true, retry: true });
+        rig.run();
+    };
+    retry(&mut rig, "A", InboxTarget::NextTurn);
+    assert_eq!(rig.news(), "");
+    // One whose wake died with the agent still wakes.
+    retry(&mut rig, "S", InboxTarget::NextStep);
+    assert!(rig.news().ends_with("U(S) A SE2.1 TE2(completed)"));
 }
