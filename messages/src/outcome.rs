@@ -43,7 +43,7 @@ pub enum Progress {
         turn: u32,
     },
     /// Its turn ended.
-    Ended(Outcome),
+    Ended(Box<Outcome>),
 }
 
 /// Follows one message through a log.
@@ -59,8 +59,8 @@ enum At {
     Unknown,
     Pending { target: InboxTarget, position: u64 },
     Dropped,
-    Running(Running),
-    Ended(Outcome),
+    Running(Box<Running>),
+    Ended(Box<Outcome>),
 }
 
 #[derive(Debug, Clone, Default)]
@@ -126,7 +126,8 @@ impl OutcomeFold {
         if let EventBody::TurnEnd(data) = body {
             self.open_turn = None;
             if let At::Running(running) = &mut self.at {
-                self.at = At::Ended(std::mem::take(running).end(data.reason.clone()));
+                let outcome = std::mem::take(&mut **running).end(data.reason.clone());
+                self.at = At::Ended(Box::new(outcome));
             }
         }
     }
@@ -140,7 +141,9 @@ impl OutcomeFold {
         {
             if *position < end {
                 self.at = match (splice.is_claim(), self.open_turn) {
-                    (true, Some(turn)) => At::Running(Running { turn, ..Running::default() }),
+                    (true, Some(turn)) => {
+                        At::Running(Box::new(Running { turn, ..Running::default() }))
+                    }
                     _ => At::Dropped,
                 };
             } else {

@@ -1,5 +1,7 @@
 //! A model call that was resolved and not yet sent.
 
+use std::sync::{Arc, Weak};
+
 use crate::{
     config::{AdapterDefaults, CallConfig, SystemPromptUpdate, ToolUpdate},
     retry::RetryPolicy,
@@ -11,7 +13,7 @@ use crate::{
 pub struct Prepared {
     /// Names the bound call at the provider's actor; `None` if no adapter serves the route, so that
     /// only stream middleware can.
-    pub ticket: Option<u64>,
+    pub ticket: Option<Ticket>,
     /// The configuration with defaults filled in.
     pub config: CallConfig,
     /// Which fields the adapter filled in.
@@ -38,5 +40,26 @@ impl Prepared {
             tool_update: None,
             retry_policy: None,
         }
+    }
+}
+
+/// Names a bound call at its provider's actor, which lets go of the call once no clone is left.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ticket(Arc<u64>);
+
+impl Ticket {
+    /// A ticket.
+    pub fn new(number: u64) -> Self {
+        Self(Arc::new(number))
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u64 {
+        *self.0
+    }
+
+    /// Tells the holder of the bound call when the last clone is gone.
+    pub fn downgrade(&self) -> Weak<u64> {
+        Arc::downgrade(&self.0)
     }
 }

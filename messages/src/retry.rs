@@ -33,6 +33,35 @@ impl Default for RetryPolicy {
     }
 }
 
+impl RetryPolicy {
+    /// Checks that delays and codes are usable.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if let Self::Normal { retryable_codes: codes, .. } = self {
+            let repeated = |(at, code): (usize, &String)| codes[..at].contains(code);
+            if codes.iter().any(String::is_empty) || codes.iter().enumerate().any(repeated) {
+                return Err("retryable codes must be unique and not empty");
+            }
+        }
+        let (Self::Normal { backoff, .. } | Self::Always { backoff }) = self;
+        if backoff.initial_delay_ms == 0
+            || backoff.initial_delay_ms > backoff.max_delay_ms
+            || backoff.max_delay_ms > i32::MAX as u64
+        {
+            return Err(
+                "delays must be positive, the initial at most the maximum, which is at most 2147483647",
+            );
+        }
+        if !(0.0..=1.0).contains(&backoff.jitter_ratio) {
+            return Err("the jitter ratio must be from 0 to 1");
+        }
+        Ok(())
+    }
+}
+
 /// Exponential delays with jitter.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fmt,
     future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
 };
 
 use playhouse_messages::{
@@ -25,6 +25,7 @@ use crate::{
     cancel::CancelToken,
     clock::Ids,
     options::AgentOptions,
+    prompt::Assembly,
     scope::Scope,
     session::Session,
     slot::{Gone, Slot},
@@ -38,6 +39,7 @@ const ERRORS_KEPT: usize = 64;
 pub struct AgentCell {
     session: Session,
     scope: Scope,
+    owner: Scope,
     options: AgentOptions,
     runtime_parent: Option<SessionId>,
     ids: Arc<dyn Ids>,
@@ -45,7 +47,8 @@ pub struct AgentCell {
     status: watch::Sender<Status>,
     disposed: watch::Sender<Disposal>,
     errors: broadcast::Sender<AgentFault>,
-    attempts: std::sync::atomic::AtomicU64,
+    attempts: AtomicU64,
+    assembly: Mutex<Option<Arc<Assembly>>>,
     /// The actor that owns the loop machine.
     pub actor: Slot<AgentMessage>,
     /// The actor that keeps the agent's actors alive.
@@ -129,6 +132,7 @@ impl AgentCell {
     pub fn new(
         session: Session,
         scope: Scope,
+        owner: Scope,
         options: AgentOptions,
         runtime_parent: Option<SessionId>,
         ids: Arc<dyn Ids>,
@@ -136,6 +140,7 @@ impl AgentCell {
         Arc::new(Self {
             session,
             scope,
+            owner,
             options,
             runtime_parent,
             ids,
@@ -147,7 +152,8 @@ impl AgentCell {
             status: watch::Sender::new(Status::Idle),
             disposed: watch::Sender::new(Disposal::Live),
             errors: broadcast::Sender::new(ERRORS_KEPT),
-            attempts: std::sync::atomic::AtomicU64::new(0),
+            attempts: AtomicU64::new(0),
+            assembly: Mutex::new(None),
             actor: Slot::new(),
             supervisor: Slot::new(),
         })
@@ -221,8 +227,18 @@ impl AgentCell {
         let _ = self.errors.send(fault);
     }
 
+    /// What the current step was assembled from.
+    pub fn assembly(&self) -> Option<Arc<Assembly>> {
+        self.assembly.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Keeps what a step was assembled from, so that its runtime facts can be refreshed.
+    pub fn set_assembly(&self, assembly: Arc<Assembly>) {
+        *self.assembly.lock().unwrap_or_else(PoisonError::into_inner) = Some(assembly);
+    }
+
     /// How many attempts the agent has started; counted over restarts, so that ids stay unique.
-    pub fn attempts(&self) -> &std::sync::atomic::AtomicU64 {
+    pub fn attempts(&self) -> &AtomicU64 {
         &self.attempts
     }
 }
@@ -313,6 +329,11 @@ impl Agent {
         &self.0.scope
     }
 
+    /// The scope that owns it: its closing disposes the agent.
+    pub fn owner(&self) -> &Scope {
+        &self.0.owner
+    }
+
     /// The agent that delegated its work to it. Says who is told; not who owns or restarts it.
     pub fn runtime_parent(&self) -> Option<&SessionId> {
         self.0.runtime_parent.as_ref()
@@ -373,7 +394,7 @@ impl Agent {
             };
             fold.apply(&event.body);
             match fold.progress() {
-                Progress::Ended(outcome) => break outcome,
+                Progress::Ended(outcome) => break *outcome,
                 Progress::Dropped => return Err(AgentError::Dropped { id: id.clone() }),
                 Progress::Unknown | Progress::Pending | Progress::Running { .. } => {}
             }

@@ -3,9 +3,11 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use playhouse_messages::{
+    config::Route,
     event::StepAt,
     frame::{Frame, FrameOutcome},
-    packed::TimedChunk,
+    packed::{TimedChunk, pack},
+    repair::UnsettledTail,
 };
 use tokio::sync::watch;
 
@@ -20,6 +22,7 @@ pub struct LiveFeed {
 pub struct Attempt {
     id: String,
     at: StepAt,
+    route: Route,
     state: Mutex<AttemptState>,
     grown: watch::Sender<u64>,
 }
@@ -45,6 +48,23 @@ impl Attempt {
         self.touch();
     }
 
+    /// What was shown of an attempt that has not ended, as a crash would have left it in the store.
+    /// `attempt` is its number within its step.
+    pub fn unsettled(&self, attempt: u32) -> Option<UnsettledTail> {
+        let state = self.state();
+        if state.end.is_some() {
+            return None;
+        }
+        Some(UnsettledTail {
+            turn: self.at.turn,
+            step: self.at.step,
+            attempt,
+            provider: self.route.provider.clone(),
+            model: self.route.model.clone(),
+            records: pack(state.chunks.iter().cloned()),
+        })
+    }
+
     /// Shows the end; a second one changes nothing.
     pub fn end(&self, outcome: FrameOutcome) {
         self.state().end.get_or_insert(outcome);
@@ -59,9 +79,14 @@ impl LiveFeed {
     }
 
     /// Shows the start of an attempt. One that was open before is abandoned.
-    pub fn start(&self, id: String, at: StepAt) -> Arc<Attempt> {
-        let attempt =
-            Arc::new(Attempt { id, at, state: Mutex::default(), grown: watch::Sender::new(0) });
+    pub fn start(&self, id: String, at: StepAt, route: Route) -> Arc<Attempt> {
+        let attempt = Arc::new(Attempt {
+            id,
+            at,
+            route,
+            state: Mutex::default(),
+            grown: watch::Sender::new(0),
+        });
         if let Some(before) = self.current.send_replace(Some(attempt.clone())) {
             before.end(FrameOutcome::Abandoned);
         }
@@ -127,8 +152,10 @@ impl Frames {
                     self.reading = None;
                     return Some(Frame::End { attempt_id, index, outcome });
                 }
-                if reading.grown.changed().await.is_err() {
-                    return None;
+                // A newer attempt ends this one; the feed's own end ends the reader.
+                tokio::select! {
+                    _ = reading.grown.changed() => {}
+                    change = self.attempts.changed() => change.ok()?,
                 }
                 continue;
             }
@@ -162,7 +189,7 @@ mod tests {
         let feed = Arc::new(LiveFeed::new());
         let mut frames = feed.subscribe();
         let at = StepAt { turn: 1, step: 1 };
-        let attempt = feed.start("s:1".into(), at);
+        let attempt = feed.start("s:1".into(), at, Route::new("p", "m"));
         attempt.show([chunk("a")]);
         attempt.show([chunk("b"), chunk("c")]);
         assert!(matches!(frames.next().await, Some(Frame::Start { .. })));
@@ -170,8 +197,8 @@ mod tests {
         assert_eq!(chunks.len(), 3);
         attempt.end(FrameOutcome::Abandoned);
         let Some(Frame::End { index: 3, .. }) = frames.next().await else { panic!() };
-        feed.start("s:2".into(), at);
-        feed.start("s:3".into(), at);
+        feed.start("s:2".into(), at, Route::new("p", "m"));
+        feed.start("s:3".into(), at, Route::new("p", "m"));
         let Some(Frame::Start { attempt_id, .. }) = frames.next().await else { panic!() };
         assert_eq!(attempt_id, "s:3");
         drop(feed);

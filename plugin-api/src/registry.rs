@@ -18,8 +18,8 @@ pub struct AgentRegistry {
 
 #[derive(Debug)]
 enum Entry {
-    /// The id is taken by a creation under way.
-    Reserved,
+    /// The id is taken by a creation under way, which may have made the agent already.
+    Reserved(Option<Agent>),
     Live(Agent),
 }
 
@@ -50,15 +50,15 @@ impl AgentRegistry {
         if agents.contains_key(&id) {
             return Err(IdTaken { id });
         }
-        agents.insert(id.clone(), Entry::Reserved);
+        agents.insert(id.clone(), Entry::Reserved(None));
         Ok(Reservation { registry: self.clone(), id: Some(id) })
     }
 
     /// Removes exactly this agent; a successor of the same id stays.
     pub fn remove(&self, agent: &Agent) {
         let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Entry::Live(live)) = agents.get(agent.id())
-            && live == agent
+        if let Some(Entry::Live(held) | Entry::Reserved(Some(held))) = agents.get(agent.id())
+            && held == agent
         {
             agents.remove(agent.id());
         }
@@ -69,7 +69,16 @@ impl AgentRegistry {
         let agents = self.agents.read().unwrap_or_else(PoisonError::into_inner);
         match agents.get(id)? {
             Entry::Live(agent) => Some(agent.clone()),
-            Entry::Reserved => None,
+            Entry::Reserved(_) => None,
+        }
+    }
+
+    /// The agent of this id, live or still being made: for its supervisors.
+    pub fn made(&self, id: &SessionId) -> Option<Agent> {
+        let agents = self.agents.read().unwrap_or_else(PoisonError::into_inner);
+        match agents.get(id)? {
+            Entry::Live(agent) => Some(agent.clone()),
+            Entry::Reserved(agent) => agent.clone(),
         }
     }
 
@@ -78,7 +87,7 @@ impl AgentRegistry {
         let agents = self.agents.read().unwrap_or_else(PoisonError::into_inner);
         let live = agents.values().filter_map(|entry| match entry {
             Entry::Live(agent) => Some(agent.clone()),
-            Entry::Reserved => None,
+            Entry::Reserved(_) => None,
         });
         live.collect()
     }
@@ -131,6 +140,14 @@ impl AgentRegistry {
 }
 
 impl Reservation {
+    /// The agent is made, and not yet live.
+    pub fn made(&self, agent: &Agent) {
+        let mut agents = self.registry.agents.write().unwrap_or_else(PoisonError::into_inner);
+        if self.id.as_ref() == Some(agent.id()) {
+            agents.insert(agent.id().clone(), Entry::Reserved(Some(agent.clone())));
+        }
+    }
+
     /// The agent is live under the reserved id.
     ///
     /// # Panics

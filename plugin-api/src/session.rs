@@ -27,11 +27,16 @@ use tokio::sync::watch;
 use crate::{
     feed::{Frames, LiveFeed},
     slot::{Gone, Slot},
+    store::SessionWriter,
 };
 
 /// How many answered commands a session remembers, so that one that is sent again is not run again.
 /// An agent has at most a few under way; appends of plugins share the rest.
 const ANSWERS_MAX: usize = 64;
+
+/// Events that may be accepted and not yet written before senders are made to wait: a stuck disk
+/// must not grow memory without bound, and a busy one must not stall anybody.
+const UNWRITTEN_MAX: u64 = 10_000;
 
 /// A session in the world: its log, swapped whole, and the way to the actors that extend and store
 /// it. Outlives every one of them.
@@ -43,6 +48,7 @@ pub struct SessionCell {
     len: watch::Sender<Seq>,
     marks: watch::Sender<Marks>,
     feed: Arc<LiveFeed>,
+    handle: Option<Arc<dyn SessionWriter>>,
     /// The actor that holds the right to append.
     pub appender: Slot<SessionMessage>,
     /// The actor that writes to the store; closed for a session in memory only.
@@ -58,6 +64,12 @@ pub struct SessionView {
     pub inbox: Inbox,
     /// What the model was last told of the runtime.
     pub runtime_context: RuntimeContext,
+    /// Counts the changes of the surface other than appends.
+    pub content_generation: u64,
+    /// The last turn that was opened; 0 for none.
+    pub last_turn: u32,
+    /// How many attempts of the open step have failed.
+    pub failed_attempts: u32,
     /// Answers to the last commands.
     answers: Arc<VecDeque<(CommandNo, Reply)>>,
 }
@@ -77,6 +89,9 @@ impl SessionView {
             log: core.log().clone(),
             inbox: core.state().inbox().clone(),
             runtime_context: core.state().runtime_context().clone(),
+            content_generation: core.state().surface().content_generation(),
+            last_turn: core.state().boundary().last_turn(),
+            failed_attempts: core.state().boundary().open_step().map_or(0, |step| step.attempts),
             answers,
         }
     }
@@ -88,11 +103,13 @@ impl SessionView {
 }
 
 impl SessionCell {
-    /// Puts a session into the world. `stored` is how many of its events the store holds durably.
+    /// Puts a session into the world. `handle` is the claim on its storage, `None` for a session in
+    /// memory only; `stored` is how many of its events the store holds durably.
     pub fn new(
         core: &SessionCore,
         inherited_event_count: u64,
         known: Arc<KnownKinds>,
+        handle: Option<Arc<dyn SessionWriter>>,
         stored: Seq,
     ) -> Arc<Self> {
         let view = SessionView::of(core, Arc::default());
@@ -104,9 +121,15 @@ impl SessionCell {
             view: ArcSwap::from_pointee(view),
             marks: watch::Sender::new(Marks { written: stored, durable: stored }),
             feed: Arc::new(LiveFeed::new()),
+            handle,
             appender: Slot::new(),
             writer: Slot::new(),
         })
+    }
+
+    /// The session's id.
+    pub fn id(&self) -> &SessionId {
+        &self.header.id
     }
 
     /// The session as it is now.
@@ -146,6 +169,11 @@ impl SessionCell {
     /// How far the log has got on its way to the disk.
     pub fn marks(&self) -> watch::Receiver<Marks> {
         self.marks.subscribe()
+    }
+
+    /// The claim on the session's storage: passed from one writer to the next.
+    pub fn handle(&self) -> Option<&Arc<dyn SessionWriter>> {
+        self.handle.as_ref()
     }
 
     /// The live stream of the session's agent.
@@ -265,6 +293,22 @@ impl Session {
     /// How far the log has got on its way to the disk.
     pub fn marks(&self) -> watch::Receiver<Marks> {
         self.0.marks()
+    }
+
+    /// Whether so much is accepted and not yet written that senders should wait.
+    pub fn is_behind(&self) -> bool {
+        !self.0.writer.is_closed()
+            && self.0.marks.borrow().written + UNWRITTEN_MAX < self.log().len()
+    }
+
+    /// Resolves once the store has caught up, or is gone.
+    pub async fn caught_up(&self) {
+        let mut marks = self.marks();
+        while self.is_behind() {
+            if marks.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Reads the log from `from` on and then along: every event, in order, at the reader's pace.

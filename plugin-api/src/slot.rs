@@ -74,6 +74,11 @@ impl<M: Message> Slot<M> {
         self.state.send_replace(State::Closed);
     }
 
+    /// Whether nobody will come any more.
+    pub fn is_closed(&self) -> bool {
+        matches!(&*self.state.borrow(), State::Closed)
+    }
+
     /// The current incarnation, if one lives.
     pub fn live(&self) -> Option<ActorRef<M>> {
         match &*self.state.borrow() {

@@ -81,13 +81,13 @@ pub trait SessionWriter: Send + Sync + 'static {
     ///
     /// The first new event's seq must be the stored next one. Events that are stored already must
     /// be equal ([`StoreError::Conflict`] if not) and are skipped. An empty batch does nothing.
-    /// Appending supersedes the tail.
     fn append(&self, batch: EventBatch) -> BoxFuture<'static, Result<(), StoreError>>;
 
-    /// Replaces the session's tail: the stream so far of an attempt that has not settled, opaque to
-    /// the store. Resolves once **written**. The next non-empty append that stores new events
-    /// removes it.
-    fn tail(&self, payload: Bytes) -> BoxFuture<'static, Result<(), StoreError>>;
+    /// Adds to the session's tail: what has been streamed of a model attempt since the last call,
+    /// opaque to the store. Resolves once **written**. The first part of another attempt replaces
+    /// all parts of the one before; appending events leaves the tail alone, since a reader can tell
+    /// from the log whether its attempt has settled.
+    fn tail(&self, attempt: u64, part: Bytes) -> BoxFuture<'static, Result<(), StoreError>>;
 
     /// Makes everything appended before **durable**, and stores an empty session's header. After a
     /// failed flush the events are still accepted; a later flush tries again.
@@ -131,8 +131,17 @@ pub struct StoredSession {
     pub inherited_event_count: u64,
     /// The JSON texts of all events, in order from seq 0.
     pub events: Vec<Bytes>,
-    /// The last tail, if no later append superseded it.
-    pub tail: Option<Bytes>,
+    /// The stream of the last attempt that was streamed, as far as it was written.
+    pub tail: Option<StoredTail>,
+}
+
+/// What was streamed of one model attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredTail {
+    /// The attempt, by the writer's own count.
+    pub attempt: u64,
+    /// The parts, in order.
+    pub parts: Vec<Bytes>,
 }
 
 /// What the catalog knows of a session without reading it.

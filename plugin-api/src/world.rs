@@ -26,7 +26,7 @@ use crate::{
     service::Services,
     slot::Slot,
     store::Store,
-    tool::{ToolBatchExecutor, ToolHooks, ToolRegistry},
+    tool::{ToolBatchExecutor, ToolPipeline},
 };
 
 /// Everything that the actors of a harness share.
@@ -39,12 +39,10 @@ pub struct World {
     pub scope: Scope,
     /// The hook points of the loop.
     pub hooks: Hooks,
-    /// The hook points of tool calls.
-    pub tool_hooks: Arc<ToolHooks>,
     /// The model adapters.
     pub models: LlmRegistry,
-    /// The tools.
-    pub tools: ToolRegistry,
+    /// The tools, and the stages that a call of one goes through.
+    pub tools: ToolPipeline,
     /// The prompt's sections, variables and runtime contexts.
     pub prompts: PromptRegistry,
     /// What plugins offer each other.

@@ -1,1 +1,6 @@
 //! Who watches in Playhouse: the tree, restarts, creation, plugin hosting and the harness.
+
+pub mod agents;
+pub mod harness;
+pub mod plugin_host;
+pub mod providers;

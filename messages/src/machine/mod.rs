@@ -27,6 +27,7 @@ use crate::{
     event::{BudgetSpent, CancelCause, InboxTarget, StepAt, TurnEndReason},
     json::INTEGER_MAX,
     message::SharedMessage,
+    repair::UnsettledTail,
     session::{Accept, Claimed, Closed, Command, InboxEdit, Repaired, Reply},
     session_state::AppendError,
 };
@@ -127,12 +128,18 @@ impl Machine {
     /// A machine that takes over from one that died: it first balances the log, then runs what was
     /// sent to be run. `cancels` is the number of cancels announced so far: they died with the
     /// predecessor's mailbox. `attempts` continues its count.
-    pub fn successor(options: LoopOptions, cancels: u64, attempts: u64) -> (Self, Command) {
+    /// `tail` is what was shown of an attempt that the predecessor did not settle.
+    pub fn successor(
+        options: LoopOptions,
+        cancels: u64,
+        attempts: u64,
+        tail: Option<UnsettledTail>,
+    ) -> (Self, Command) {
         let mut machine = Self::held(options, 0, 0, cancels);
         machine.phase = Phase::Repairing { wake: false };
         machine.attempts = attempts;
         machine.awaiting.push_back(Awaiting::Driver);
-        (machine, Command::Repair { tail: None })
+        (machine, Command::Repair { tail })
     }
 
     /// Whether nothing runs, is reserved, or is being closed.

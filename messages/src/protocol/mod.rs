@@ -9,8 +9,8 @@ mod plugin_host;
 mod provider;
 mod session;
 mod supervision;
+pub mod tool_executor;
 mod writer;
-
 pub use agent::AgentMessage;
 pub use plugin_host::PluginHostMessage;
 pub use provider::{ProviderMessage, StreamRequest};

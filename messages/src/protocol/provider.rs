@@ -5,7 +5,7 @@ use crate::{
     chunk::{Failure, StreamChunk},
     config::CallConfig,
     id::SessionId,
-    prepared::Prepared,
+    prepared::{Prepared, Ticket},
     request::FrozenRequest,
 };
 
@@ -19,25 +19,15 @@ pub enum ProviderMessage {
         /// The bound call.
         reply: RpcReplyPort<Result<Prepared, Failure>>,
     },
-    /// A resolution is done.
-    Resolved {
-        /// Names the resolution.
-        ticket: u64,
-    },
     /// Send a bound call.
     Stream(Box<StreamRequest>),
-    /// A stream is over.
-    Ended {
-        /// Names the stream.
-        ticket: u64,
-    },
 }
 
 /// A bound call on its way out.
 #[derive(Debug)]
 pub struct StreamRequest {
     /// The call that `Prepare` bound. Good for once.
-    pub ticket: u64,
+    pub ticket: Ticket,
     /// The request.
     pub request: FrozenRequest,
     /// The session, for attribution.

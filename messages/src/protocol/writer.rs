@@ -9,10 +9,12 @@ use crate::{chunk::Failure, event::Seq};
 pub enum WriterMessage {
     /// The log has grown.
     Append,
-    /// Replace the stored stream of the running attempt.
+    /// Add to the stored stream of the running attempt.
     Tail {
-        /// The encoded tail.
-        payload: Bytes,
+        /// The attempt.
+        attempt: u64,
+        /// The encoded part.
+        part: Bytes,
         /// Answered once written.
         reply: RpcReplyPort<Result<(), Failure>>,
     },
@@ -34,10 +36,5 @@ pub enum WriterMessage {
         durable: bool,
         /// Why not, if it failed.
         failure: Option<Failure>,
-    },
-    /// The fixed window of write-behind has passed.
-    WindowEnded {
-        /// Which window.
-        window: u64,
     },
 }

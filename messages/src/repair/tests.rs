@@ -321,9 +321,18 @@ mod scenario {
         let old = script.log.get(4).unwrap();
         tracker.observe(Candidate::from(&**old));
         assert_eq!(tracker.pending().count(), 1, "it names step 1");
-        let rewrite = NewEvent::replace(old.body.clone(), 4, 4, vec![4]);
-        tracker.observe(Candidate::new(9, &rewrite));
+        // A call of the same id, started again in this step: rewriting its first result is no answer.
+        write(&mut script, "TR(c1) TC(c1)");
+        let mut tracker = RecoveryTracker::new();
+        for event in script.log.iter() {
+            tracker.observe(Candidate::from(&**event));
+        }
+        let first = script.log.get(9).unwrap();
+        let rewrite = NewEvent::replace(first.body.clone(), 9, 9, vec![9]);
+        tracker.observe(Candidate::new(11, &rewrite));
         assert_eq!(tracker.pending().count(), 1);
+        tracker.observe(Candidate::from(&**first));
+        assert_eq!(tracker.pending().count(), 0);
     }
 
     #[test]

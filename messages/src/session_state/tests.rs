@@ -6,6 +6,7 @@ use crate::{
     event::{InboxTarget, StepAt, TurnEnd, TurnEndReason, TurnStart},
     gate::HistoryGate,
     message::Message,
+    outcome::{OutcomeFold, Progress},
     repair::{fork_seed, interrupted_closers},
     surface::SurfaceChange,
     testing::{Grower, user},
@@ -93,6 +94,40 @@ fn an_id_is_remembered_after_it_left_the_inbox() {
     for (id, had) in [("m", true), ("u", true), ("z", false)] {
         assert_eq!(grower.state.ever_had(&id.into()), had);
     }
+}
+
+/// Each fold hears of its events: one turn that moves all of them.
+#[test]
+fn every_fold_is_driven() {
+    let mut script = crate::testing::Script::new();
+    script.turn(1).step(1, 1);
+    script.system("P");
+    script.push(user("u", "u"));
+    let told = RuntimeContext::new().candidate(&[], || "never".into());
+    assert_eq!(told, None);
+    let section = crate::runtime_context::ContextSection { name: "n".into(), text: "t".into() };
+    let told = RuntimeContext::new().candidate(&[section], || "ctx".into()).unwrap();
+    script.push(NewEvent::append(EventBody::UserMessage(Arc::new(told))));
+    script.header(&["tool"]);
+    script.context();
+    script.assistant("", &["c"]);
+    let call = script.call("c");
+    let state = SessionState::fold(&script.log, &known()).unwrap();
+    assert_eq!(state.boundary().at(), Some(StepAt { turn: 1, step: 1 }));
+    assert_eq!(state.surface().len(), 4);
+    assert_eq!(state.history(), &script.history);
+    assert_eq!(state.requests().header_seq(), Some(5));
+    assert!(state.requests().context().is_some());
+    assert_eq!(state.selection().next().unwrap().model, "m");
+    assert_eq!(state.tools().active().unwrap().len(), 1);
+    assert_eq!(state.recovery().pending().next().unwrap().started, Some(call));
+    assert!(matches!(state.runtime_context(), RuntimeContext::Retained { seq: 4, .. }));
+    assert_eq!(state.consumed().end(), None);
+    script.result("c", "x");
+    script.end_step(1, 1).end_turn(1, TurnEndReason::Completed);
+    let state = SessionState::fold(&script.log, &known()).unwrap();
+    assert_eq!(state.consumed().end().unwrap().turn, 1);
+    assert_eq!(state.recovery().pending().count(), 0);
 }
 
 mod scenario {
@@ -201,7 +236,7 @@ proptest! {
         }
     }
 
-    /// Core invariants 15, 16, 19, 20 and 37, event by event; and a clone never changes.
+    /// Core invariants 14 to 16, 19, 20, 22 and 37, event by event; and a clone never changes.
     #[test]
     fn each_event_keeps_the_invariants(choices in choices()) {
         let mut grower = Grower::new();
@@ -236,10 +271,65 @@ proptest! {
             if before.state.surface().nodes().next().is_some_and(|seq| is_system(&seq)) {
                 prop_assert!(is_system(&nodes[0]));
             }
+            // Invariants 14 and 22: within a generation history only grows, by surface events alone,
+            // and what was encoded stays so.
+            let old = before.state.history();
+            if before.state.surface().content_generation() == generation {
+                let surface_events = grower
+                    .log
+                    .range(before.log.len()..grower.log.len())
+                    .filter(|event| event.body.is_surface())
+                    .count();
+                prop_assert!(state.history().len() <= old.len() + surface_events);
+                for (was, is) in old.iter().zip(state.history().iter()) {
+                    prop_assert!(Arc::ptr_eq(&was.message, &is.message));
+                    was.wire.wire(1, || Ok::<_, ()>(bytes::Bytes::new())).unwrap();
+                    prop_assert!(is.wire.wire(1, || Err(())).is_ok());
+                }
+                prop_assert!(state.history().len() >= old.len());
+            }
             let verdict = gate.check(state.history(), state.surface().content_generation());
             let fresh = HistoryGate::new()
                 .check(state.history(), state.surface().content_generation());
             prop_assert_eq!(verdict, fresh);
+        }
+    }
+
+    /// Core invariant 39: each message that entered the inbox pends, was dropped or was claimed, and
+    /// following it alone says the same as the inbox.
+    #[test]
+    fn each_message_is_in_one_place(choices in choices()) {
+        let grower = Grower::grown(&choices);
+        let mut open_turn = None;
+        let mut inbox = Inbox::new();
+        let mut claimed = std::collections::BTreeMap::new();
+        let mut entered = BTreeSet::new();
+        for event in grower.log.iter() {
+            match &event.body {
+                EventBody::TurnStart(data) => open_turn = Some(data.turn),
+                EventBody::InboxSpliced(splice) => {
+                    for message in inbox.removed(splice).unwrap() {
+                        claimed.insert(message.id.clone(), open_turn.filter(|_| splice.is_claim()));
+                    }
+                    inbox.apply(event.seq, splice).unwrap();
+                    entered.extend(splice.inserted.iter().map(|m| (m.id.clone(), event.seq)));
+                }
+                _ => {}
+            }
+        }
+        for (id, seq) in entered {
+            let turn = match OutcomeFold::fold(&grower.log, seq, id.clone()) {
+                Progress::Pending => {
+                    prop_assert!(grower.state.inbox().contains(&id));
+                    continue;
+                }
+                Progress::Unknown => return Err(TestCaseError::fail("its splice was seen")),
+                Progress::Dropped => None,
+                Progress::Running { turn } => Some(turn),
+                Progress::Ended(outcome) => Some(outcome.turn),
+            };
+            prop_assert!(!grower.state.inbox().contains(&id));
+            prop_assert_eq!(claimed.get(&id), Some(&turn));
         }
     }
 

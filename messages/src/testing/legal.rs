@@ -70,7 +70,8 @@ impl Grower {
         let n = self.log.len();
         let at = self.state.boundary().at().unwrap_or(StepAt { turn: 1, step: 1 });
         let StepAt { turn, step } = at;
-        let target = if which % 2 == 0 { InboxTarget::NextTurn } else { InboxTarget::NextStep };
+        let target =
+            if which.is_multiple_of(2) { InboxTarget::NextTurn } else { InboxTarget::NextStep };
         let inbox = self.state.inbox();
         let message = |prefix: &str| Arc::new(Message::user(format!("{prefix}{n}"), "text"));
         let spliced = |splices: Vec<InboxSpliced>| {
@@ -91,7 +92,7 @@ impl Grower {
             0 => spliced(inbox.insert_at_tail(target, message("m")).into_iter().collect()),
             1 => spliced(inbox.prepend(target, message("m")).into_iter().collect()),
             2 => spliced(first_pending().and_then(|id| inbox.remove(&id)).into_iter().collect()),
-            3 if which % 4 == 0 => spliced(inbox.clear()),
+            3 if which.is_multiple_of(4) => spliced(inbox.clear()),
             4 => spliced(
                 first_pending()
                     .and_then(|id| inbox.replace(&id, message("e")).ok().flatten())
@@ -118,7 +119,7 @@ impl Grower {
             }),
             11 => log_only(EventBody::StepEnd(at)),
             12 | 13 => {
-                let text = if which % 3 == 0 { "" } else { "prompt" };
+                let text = if which.is_multiple_of(3) { "" } else { "prompt" };
                 let message = Arc::new(Message::system(format!("s{n}"), text));
                 let body = EventBody::SystemMessage(SystemMessage { turn, step, message });
                 match node {
@@ -128,7 +129,7 @@ impl Grower {
                     _ => append(body),
                 }
             }
-            14 => vec![user(&format!("u{n}"), if which % 5 == 0 { "" } else { "hi" })],
+            14 => vec![user(&format!("u{n}"), if which.is_multiple_of(5) { "" } else { "hi" })],
             15 => {
                 let reason = match which % 5 {
                     0 => HeaderReason::Series,
@@ -136,18 +137,19 @@ impl Grower {
                     _ => HeaderReason::Change,
                 };
                 let mut header = header(&tools);
-                if which % 7 == 0 {
+                if which.is_multiple_of(7) {
                     header.config.reasoning_effort = Some("high".into());
-                    header.adapter_defaults.reasoning_effort = which % 2 == 0;
+                    header.adapter_defaults.reasoning_effort = which.is_multiple_of(2);
                 }
                 log_only(EventBody::RequestHeader(RequestHeader {
                     header: Arc::new(header),
                     reason,
-                    starts_series: which % 11 == 0,
+                    starts_series: which.is_multiple_of(11),
                 }))
             }
             16 => {
-                let header_seq = self.state.requests().header_seq().filter(|_| which % 2 == 0);
+                let header_seq =
+                    self.state.requests().header_seq().filter(|_| which.is_multiple_of(2));
                 let content = tools.iter().map(|name| match header_seq {
                     Some(_) => ContentBlock::ToolAddition { tool_name: (*name).into() },
                     None => ContentBlock::ToolRemoval { tool_name: (*name).into() },
@@ -170,18 +172,18 @@ impl Grower {
             17 => log_only(EventBody::RequestContext(RequestContext {
                 provider: "p".into(),
                 model: "m".into(),
-                context_window: (which % 2 == 0).then_some(u64::from(which)),
+                context_window: (which.is_multiple_of(2)).then_some(u64::from(which)),
                 system_prompt_update: None,
             })),
             18 | 19 => {
                 let calls: &[&str] = [&[][..], &["c1"], &["c1", "c2"]][usize::from(which % 3)];
-                let text = if which % 4 == 0 { "" } else { "answer" };
+                let text = if which.is_multiple_of(4) { "" } else { "answer" };
                 append(EventBody::AssistantMessage(AssistantMessage {
                     turn,
                     step,
                     message: Arc::new(assistant(&format!("a{n}"), text, calls)),
                     stream: vec![],
-                    usage: (which % 2 == 0).then_some(Usage::default()),
+                    usage: (which.is_multiple_of(2)).then_some(Usage::default()),
                     interrupted: false,
                 }))
             }
@@ -208,7 +210,7 @@ impl Grower {
                     let message = Message::tool(
                         format!("r{n}"),
                         &call.id,
-                        which % 2 == 0,
+                        which.is_multiple_of(2),
                         vec![ContentBlock::text("result")],
                     );
                     let body = EventBody::ToolResult(ToolResult {
@@ -216,7 +218,7 @@ impl Grower {
                         step,
                         message: Arc::new(message),
                         error: None,
-                        meta: (which % 3 == 0).then(|| json!({"n": n})),
+                        meta: (which.is_multiple_of(3)).then(|| json!({"n": n})),
                     });
                     vec![NewEvent::append(body).citing(call.started)]
                 })
@@ -234,11 +236,11 @@ impl Grower {
                 }
             }
             26 => {
-                let results = nodes.iter().filter_map(|seq| match &self.log.get(*seq)?.body {
+                let mut results = nodes.iter().filter_map(|seq| match &self.log.get(*seq)?.body {
                     EventBody::ToolResult(data) => Some((*seq, data.clone())),
                     _ => None,
                 });
-                results.last().map_or(vec![], |(seq, mut data)| {
+                results.next_back().map_or(vec![], |(seq, mut data)| {
                     let content = vec![ContentBlock::text("pruned")];
                     data.message = Arc::new(Message { content, ..(*data.message).clone() });
                     vec![NewEvent::replace(EventBody::ToolResult(data), seq, seq, vec![seq])]
@@ -247,7 +249,7 @@ impl Grower {
             27 => log_only(EventBody::ModelSelection(ModelChoice {
                 provider: "p".into(),
                 model: ["m", "n"][usize::from(which % 2)].into(),
-                reasoning_effort: (which % 3 == 0).then(|| "high".into()),
+                reasoning_effort: (which.is_multiple_of(3)).then(|| "high".into()),
             })),
             28 => vec![NewEvent::custom("x/note", json!({"n": which})).ignorable()],
             29 => {
@@ -263,7 +265,7 @@ impl Grower {
                 let targets = json!({"targets": [{"seq": node, "imageIndexes": [which % 2]}]});
                 vec![NewEvent::custom(IMAGE_OFFLOAD, targets)]
             }),
-            31 if which % 2 == 0 => log_only(EventBody::EndSeed(EndSeed::default())),
+            31 if which.is_multiple_of(2) => log_only(EventBody::EndSeed(EndSeed::default())),
             31 => {
                 let message = Message::user_from(
                     format!("x{n}"),

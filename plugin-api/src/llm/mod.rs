@@ -13,6 +13,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::cancel::CancelToken;
 
+mod error;
+mod normalise;
+mod prepare;
+mod project;
+pub mod protocol_check;
+mod registry;
+#[cfg(test)]
+mod scenario;
+
+pub use error::{LlmError, ModelPart};
+pub use normalise::{ChunkStream, normalise, terminal_chunk};
+pub use prepare::{CallInput, EncodingKey, PreparedCall};
+pub use registry::{AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard};
+
 /// Speaks one provider's wire.
 ///
 /// An adapter never parses tool arguments, never retries, resolves credentials per call, honours

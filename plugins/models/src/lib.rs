@@ -1,1 +1,20 @@
-//! Model adapters for Playhouse: scripted and OpenAI-compatible chat completions.
+//! Model adapters for Playhouse.
+//!
+//! - [`scripted`]: a model that plays a script, in process. For tests, demos and load.
+//! - `openai_compatible` (feature `http`): chat completions over HTTP, with a DeepSeek profile.
+//! - `mock_server` (feature `mock-server`): a server that speaks chat completions from the same
+//!   scripts.
+
+// A test that unwraps nothing says less.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+#[cfg(feature = "mock-server")]
+pub mod mock_server;
+#[cfg(feature = "http")]
+pub mod openai_compatible;
+pub mod scripted;
+
+#[cfg(test)]
+mod contract;
+#[cfg(all(test, feature = "http"))]
+mod over_http;

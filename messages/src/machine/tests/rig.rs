@@ -129,7 +129,7 @@ impl Rig {
 
     /// An agent that takes over after a crash.
     pub fn successor(log: Log) -> Self {
-        let (machine, repair) = Machine::successor(options(), 0, 0);
+        let (machine, repair) = Machine::successor(options(), 0, 0, None);
         let mut rig = Self::over(load(log), machine);
         rig.commands.push_back(repair);
         rig

@@ -1,0 +1,281 @@
+//! From inputs to effects: the part of the agent's actor that knows no model, tool or hook.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use playhouse_messages::{
+    machine::{Completion, Effect, Input, Machine, Status, TaskNo, Ticket},
+    protocol::{AgentMessage, CommandNo, SessionMessage},
+    session::{Accepted, Command, Edited, Reply},
+    session_state::AppendError,
+};
+use playhouse_plugin_api::{
+    agent::{Agent, AgentFault, AnnouncedCancel},
+    points::StatusChange,
+    world::World,
+};
+use ractor::{ActorCell, ActorRef, RpcReplyPort};
+use tokio::task::JoinSet;
+use tracing::Instrument;
+
+use super::work;
+
+/// The state of an agent's actor.
+pub struct Shell {
+    agent: Agent,
+    world: Arc<World>,
+    supervisor: Arc<ActorCell>,
+    myself: ActorRef<AgentMessage>,
+    machine: Machine,
+    waiters: HashMap<Ticket, Waiter>,
+    idle: Vec<RpcReplyPort<()>>,
+    /// Tells this life's commands from those of others.
+    origin: u64,
+    next: u64,
+    /// Commands without an answer, in order: what a restarted session is sent again.
+    unanswered: VecDeque<(CommandNo, Command)>,
+    /// All asynchronous work; it ends with the actor.
+    tasks: JoinSet<()>,
+}
+
+/// Somebody who waits for the machine's answer.
+pub(super) enum Waiter {
+    Accepted(RpcReplyPort<Result<Accepted, AppendError>>),
+    Edited(RpcReplyPort<Result<Edited, AppendError>>),
+    Maintenance(RpcReplyPort<bool>),
+}
+
+impl Shell {
+    pub(super) fn new(
+        agent: Agent,
+        world: Arc<World>,
+        supervisor: Arc<ActorCell>,
+        myself: ActorRef<AgentMessage>,
+        machine: Machine,
+    ) -> Self {
+        // Origin 0 is that of plugins' appends.
+        static NEXT_ORIGIN: AtomicU64 = AtomicU64::new(1);
+        Self {
+            agent,
+            world,
+            supervisor,
+            myself,
+            machine,
+            waiters: HashMap::new(),
+            idle: Vec::new(),
+            origin: NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed),
+            next: 0,
+            unanswered: VecDeque::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    pub(super) fn agent(&self) -> &Agent {
+        &self.agent
+    }
+
+    /// Forgets tasks that have ended.
+    pub(super) fn reap(&mut self) {
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    pub(super) fn wait(&mut self, waiter: Waiter) -> Ticket {
+        self.next += 1;
+        self.waiters.insert(self.next, waiter);
+        self.next
+    }
+
+    pub(super) fn input(&mut self, input: Input) {
+        let moment = self.agent.cell().moment();
+        for effect in self.machine.on(input, &moment) {
+            self.perform(effect);
+        }
+        if self.machine.is_idle() {
+            for waiter in self.idle.drain(..) {
+                let _ = waiter.send(());
+            }
+        }
+    }
+
+    pub(super) fn cancel(&mut self, cancel: AnnouncedCancel) {
+        let AnnouncedCancel { announcement, cause, keep_inbox } = cancel;
+        self.input(Input::Cancel { announcement, cause, keep_inbox });
+    }
+
+    pub(super) fn when_idle(&mut self, reply: RpcReplyPort<()>) {
+        if self.machine.is_idle() {
+            let _ = reply.send(());
+        } else {
+            self.idle.push(reply);
+        }
+    }
+
+    /// Sends a command to the session. If the session's actor is between two lives, its successor is
+    /// sent it again.
+    pub(super) fn command(&mut self, command: Command) {
+        self.next += 1;
+        let number = CommandNo { origin: self.origin, number: self.next };
+        self.unanswered.push_back((number, command.clone()));
+        self.send_command(number, command);
+    }
+
+    fn send_command(&self, number: CommandNo, command: Command) {
+        let to = self.myself.clone();
+        let message = SessionMessage::Command { number, command, to };
+        let _ = self.agent.session().cell().appender.cast(message);
+    }
+
+    pub(super) fn resend(&self) {
+        for (number, command) in &self.unanswered {
+            self.send_command(*number, command.clone());
+        }
+    }
+
+    pub(super) fn reply(&mut self, number: CommandNo, reply: Reply) {
+        // Answers come in order; one that comes again, from a session that was sent the command
+        // twice, finds another at the front.
+        if self.unanswered.front().is_some_and(|(front, _)| *front == number) {
+            self.unanswered.pop_front();
+            self.input(Input::Reply(reply));
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        let cell = self.agent.cell();
+        match effect {
+            Effect::Command(command) => self.command(command),
+            Effect::NewToken => cell.new_token(),
+            Effect::Fire(cause) => {
+                cell.token().cancel(cause);
+            }
+            Effect::Status(status) => self.tell_status(status),
+            Effect::Report { turn, step, failure } => {
+                let agent = self.agent.id().clone();
+                tracing::warn!(%agent, turn, step, %failure, "a turn failed");
+                let fault = AgentFault { agent, turn, step, failure };
+                self.world.hooks.error.tell(self.agent.scope(), &fault);
+                cell.tell_error(fault);
+            }
+            Effect::EndAttempt(outcome) => {
+                if let Some(attempt) = self.agent.session().cell().feed().current() {
+                    attempt.end(outcome);
+                }
+            }
+            Effect::Accepted(ticket, outcome) => {
+                if let Some(Waiter::Accepted(reply)) = self.waiters.remove(&ticket) {
+                    self.acknowledge(reply, outcome);
+                }
+            }
+            Effect::Edited(ticket, outcome) => {
+                if let Some(Waiter::Edited(reply)) = self.waiters.remove(&ticket) {
+                    let _ = reply.send(outcome);
+                }
+            }
+            Effect::Maintenance(ticket, granted) => {
+                if let Some(Waiter::Maintenance(reply)) = self.waiters.remove(&ticket) {
+                    let _ = reply.send(granted);
+                }
+            }
+            Effect::Propose { task, at, choice, claimed } => {
+                let job = self.job();
+                self.run(task, at.turn, at.step, async move {
+                    Completion::Proposed(work::propose(job, at, choice, claimed).await)
+                });
+            }
+            Effect::Prepare { task, at, choice, seed } => {
+                let job = self.job();
+                self.run(task, at.turn, at.step, async move {
+                    Completion::Prepared(work::prepare(job, at, choice, seed).await)
+                });
+            }
+            Effect::Dispatch { task, at, attempt, prepared, request } => {
+                cell.attempts().store(attempt, Ordering::Relaxed);
+                let job = self.job();
+                self.run(task, at.turn, at.step, async move {
+                    Completion::Streamed(work::dispatch(job, at, attempt, prepared, *request).await)
+                });
+            }
+            Effect::Recover { task, at, prepared, failure } => {
+                let job = self.job();
+                self.run(task, at.turn, at.step, async move {
+                    Completion::Recovered(work::recover(job, at, prepared, failure).await)
+                });
+            }
+            Effect::RunTools { task, at, calls } => {
+                let job = self.job();
+                let supervisor = self.supervisor.clone();
+                self.run(task, at.turn, at.step, async move {
+                    Completion::ToolsRun(work::run_tools(job, at, calls, &supervisor).await)
+                });
+            }
+            Effect::Stopping { task, turn } => {
+                let job = self.job();
+                self.run(task, turn, 0, async move {
+                    Completion::Stopping(work::stopping(job, turn).await)
+                });
+            }
+            Effect::Rest { task } => {
+                let job = self.job();
+                let turn = self.machine.turn();
+                self.run(task, turn, 0, async move {
+                    work::rest(job, turn).await;
+                    Completion::Rested
+                });
+            }
+        }
+    }
+
+    fn tell_status(&self, status: Status) {
+        self.agent.cell().set_status(status);
+        let change = StatusChange { agent: self.agent.clone(), status };
+        self.world.hooks.status.tell(self.agent.scope(), &change);
+    }
+
+    /// Answers a sender: at once, or once the store has caught up.
+    fn acknowledge(
+        &mut self,
+        reply: RpcReplyPort<Result<Accepted, AppendError>>,
+        outcome: Result<Accepted, AppendError>,
+    ) {
+        let session = self.agent.session().clone();
+        if !session.is_behind() {
+            let _ = reply.send(outcome);
+            return;
+        }
+        self.tasks.spawn(async move {
+            session.caught_up().await;
+            let _ = reply.send(outcome);
+        });
+    }
+
+    fn job(&self) -> work::Job {
+        work::Job {
+            agent: self.agent.clone(),
+            world: self.world.clone(),
+            cancel: self.agent.cell().token(),
+        }
+    }
+
+    /// Runs a piece of work in a task of its own, which reports back.
+    fn run(
+        &mut self,
+        task: TaskNo,
+        turn: u32,
+        step: u32,
+        work: impl Future<Output = Completion> + Send + 'static,
+    ) {
+        let myself = self.myself.clone();
+        let span = tracing::info_span!("step", agent = %self.agent.id(), turn, step);
+        let report = async move {
+            let completion = work.await;
+            // The actor is gone only if its state, and so this task, is going.
+            let _ = myself.cast(AgentMessage::Done(task, completion));
+        };
+        self.tasks.spawn(report.instrument(span));
+    }
+}

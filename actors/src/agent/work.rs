@@ -1,0 +1,351 @@
+//! The asynchronous work of a step: assembly, hooks, the model, tools. Each piece runs in a task of
+//! its own and reports its outcome; none decides anything.
+
+use std::{future::Future, sync::Arc};
+
+use playhouse_messages::{
+    chunk::{Failure, StreamChunk},
+    config::{CallConfig, ModelChoice},
+    content::ToolCallBlock,
+    event::StepAt,
+    frame::attempt_id,
+    machine::{Decision, Entry, Preparation, Proposal, Streamed},
+    message::SharedMessage,
+    packed::{StreamPacker, TimedChunk},
+    prepared::Prepared,
+    protocol::{ProviderMessage, StreamRequest, WriterMessage},
+    repair::UnsettledTail,
+    request::{FrozenRequest, check_proposal},
+    runtime_context::ContextSection,
+    settlement::{AttemptStream, StreamEnd},
+};
+use playhouse_plugin_api::{
+    agent::{Agent, AgentFault},
+    cancel::CancelToken,
+    hook::HookResult,
+    llm::terminal_chunk,
+    options::Durability,
+    points::{PreStep, RequestError, RequestProposal, TurnStopping},
+    prompt::{AssembleContext, Assembly, render_prompt, runtime_sections},
+    slot::Gone,
+    tool::ToolBatch,
+    world::World,
+};
+use ractor::ActorCell;
+use tokio::sync::mpsc;
+
+use super::host::AgentHost;
+use crate::provider::is_unserved;
+
+/// Chunks that a provider may be ahead of the attempt that consumes them: the stream's credit.
+const CHUNKS_AHEAD_MAX: usize = 64;
+
+/// For whom a piece of work runs.
+#[derive(Clone)]
+pub(super) struct Job {
+    pub(super) agent: Agent,
+    pub(super) world: Arc<World>,
+    pub(super) cancel: CancelToken,
+}
+
+impl Job {
+    /// Awaits a hook chain: cooperatively, and after a cancel for the grace time only.
+    async fn graceful<T>(&self, hooks: impl Future<Output = HookResult<T>>) -> HookResult<T> {
+        let mut hooks = std::pin::pin!(hooks);
+        tokio::select! {
+            biased;
+            outcome = &mut hooks => return outcome,
+            () = self.cancel.cancelled() => {}
+        }
+        match tokio::time::timeout(self.world.limits.grace, hooks).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                tracing::warn!(agent = %self.agent.id(), "a hook was abandoned after a cancel");
+                Err(aborted())
+            }
+        }
+    }
+
+    /// Awaits work that is safe to drop, until the turn is cancelled.
+    async fn until_cancelled<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+    ) -> Result<T, Failure> {
+        self.cancel.race(work).await.unwrap_or_else(|| Err(aborted()))
+    }
+
+    fn assemble_context(&self, choice: &ModelChoice) -> AssembleContext {
+        AssembleContext {
+            scope: self.agent.scope().clone(),
+            choice: choice.clone(),
+            cancel: self.cancel.clone(),
+        }
+    }
+}
+
+fn aborted() -> Failure {
+    Failure::new("ABORTED", "the turn was cancelled")
+}
+
+/// Makes the log durable if the agent demands it.
+pub(super) async fn checkpoint(agent: &Agent) -> Result<(), Failure> {
+    if agent.options().durability == Durability::Strict {
+        agent.session().flush().await?;
+    }
+    Ok(())
+}
+
+/// S3 and S4: the prompt and tools, then the pre-step chain, whose default adds what the model has
+/// to be told of the runtime.
+pub(super) async fn propose(
+    job: Job,
+    at: StepAt,
+    choice: ModelChoice,
+    claimed: Vec<SharedMessage>,
+) -> Result<Proposal, Failure> {
+    job.until_cancelled(checkpoint(&job.agent)).await?;
+    let context = job.assemble_context(&choice);
+    let assembly = job.graceful(job.world.prompts.assemble(context)).await?;
+    let sections = runtime_sections(&assembly)?;
+    let prompt = render_prompt(&assembly).map(Arc::from);
+    let tools = assembly.tools.iter().cloned().collect();
+    job.agent.cell().set_assembly(Arc::new(assembly));
+
+    let input = PreStep {
+        agent: job.agent.clone(),
+        at,
+        messages: claimed.into(),
+        choice,
+        cancel: job.cancel.clone(),
+    };
+    let (session, world) = (job.agent.session().clone(), job.world.clone());
+    let enter = move |input: PreStep| {
+        let told = session.view().runtime_context.clone();
+        let candidate = told.candidate(&sections, || world.ids.message()).map(Arc::new);
+        let mut messages = input.messages.to_vec();
+        messages.extend(candidate.clone());
+        let candidate = candidate.map(|message| message.id.clone());
+        std::future::ready(Ok(Decision::Enter(Entry { messages, candidate, starts_series: false })))
+    };
+    let chain = job.world.hooks.pre_step.run(job.agent.scope(), input, enter);
+    let decision = job.graceful(chain).await?;
+    Ok(Proposal { decision, prompt, tools })
+}
+
+/// P1 to P3: the request chain, the provider's resolution, and the runtime facts as they are now.
+pub(super) async fn prepare(
+    job: Job,
+    at: StepAt,
+    choice: ModelChoice,
+    seed: CallConfig,
+) -> Result<Preparation, Failure> {
+    let input =
+        RequestProposal { agent: job.agent.clone(), at, config: seed, cancel: job.cancel.clone() };
+    let keep = |input: RequestProposal| std::future::ready(Ok(input.config));
+    let chain = job.world.hooks.request.run(job.agent.scope(), input, keep);
+    let proposed = job.graceful(chain).await?;
+    check_proposal(&choice, &proposed)?;
+    let prepared = job.until_cancelled(resolve(&job.world, proposed.clone())).await?;
+    let context = match job.agent.cell().assembly() {
+        Some(assembly) => facts(&job, &choice, &assembly).await?,
+        None => Vec::new(),
+    };
+    Ok(Preparation { proposed, prepared: Arc::new(prepared), context })
+}
+
+async fn facts(
+    job: &Job,
+    choice: &ModelChoice,
+    assembly: &Assembly,
+) -> Result<Vec<ContextSection>, Failure> {
+    let context = job.assemble_context(choice);
+    let refreshed = job.world.prompts.refresh_contexts(context, assembly);
+    runtime_sections(&job.graceful(refreshed).await?)
+}
+
+async fn resolve(world: &World, config: CallConfig) -> Result<Prepared, Failure> {
+    if world.models.adapter(&config.provider).is_none() {
+        return Ok(Prepared::unserved(config));
+    }
+    let slot = world.providers.slot(&config.provider);
+    let ask = |_, reply| ProviderMessage::Prepare { config: config.clone(), reply };
+    match slot.call(ask).await {
+        Ok(Err(failure)) if is_unserved(&failure) => Ok(Prepared::unserved(config)),
+        Ok(prepared) => prepared,
+        Err(Gone) => Err(Failure::new("SHUTTING_DOWN", "the harness is shutting down")),
+    }
+}
+
+/// P8 and P9: checkpoint, dispatch, and the stream to its end. What was shown was written before.
+pub(super) async fn dispatch(
+    job: Job,
+    at: StepAt,
+    attempt: u64,
+    prepared: Arc<Prepared>,
+    request: FrozenRequest,
+) -> Streamed {
+    if let Err(failure) = job.until_cancelled(checkpoint(&job.agent)).await {
+        return Streamed::NotStarted(failure);
+    }
+    let CallConfig { provider, model, .. } = prepared.config.clone();
+    let mut chunks = send(&job, &prepared, request);
+    let session = job.agent.session();
+    let route = prepared.config.route();
+    let shown = session.cell().feed().start(attempt_id(session.id(), attempt), at, route);
+    let mut stream = AttemptStream::new(at, provider.clone(), model.clone());
+    let mut tail = Tail {
+        attempt,
+        in_step: session.view().failed_attempts + 1,
+        at,
+        provider,
+        model,
+        strict: is_strict(&job.agent),
+    };
+    let mut arrived = Vec::with_capacity(CHUNKS_AHEAD_MAX);
+    let mut finished = false;
+    while !finished {
+        let count =
+            job.cancel.race(chunks.recv_many(&mut arrived, CHUNKS_AHEAD_MAX)).await.unwrap_or(0);
+        if job.cancel.is_cancelled() {
+            break;
+        }
+        if count == 0 {
+            // The provider's actor died with the stream.
+            let failure = Failure::new("TRANSPORT", "the provider's actor ended before its stream");
+            arrived.push(terminal_chunk(failure, &job.cancel));
+        }
+        let time = job.world.clock.now_ms();
+        let batch: Vec<TimedChunk> =
+            arrived.drain(..).map(|chunk| TimedChunk { time, chunk }).collect();
+        finished = batch.iter().any(|timed| matches!(timed.chunk, StreamChunk::Finish { .. }));
+        tail.write(&job.agent, &batch).await;
+        for timed in &batch {
+            stream.push(timed.clone());
+        }
+        shown.show(batch);
+    }
+    let message_id = job.world.ids.message();
+    Streamed::Stream { stream: Box::new(stream), end: StreamEnd::Ended, message_id }
+}
+
+fn is_strict(agent: &Agent) -> bool {
+    agent.options().durability == Durability::Strict
+}
+
+/// Hands the bound call to its provider's actor.
+fn send(job: &Job, prepared: &Prepared, request: FrozenRequest) -> mpsc::Receiver<StreamChunk> {
+    let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD_MAX);
+    let provider = &prepared.config.provider;
+    let Some(ticket) = prepared.ticket.clone() else {
+        let failure = Failure::new(
+            "NO_ADAPTER",
+            format!("no adapter registered for provider \"{provider}\""),
+        );
+        // A fresh channel has room for one.
+        let _ = sender.try_send(terminal_chunk(failure, &job.cancel));
+        return receiver;
+    };
+    let session_id = job.agent.id().clone();
+    let request = StreamRequest { ticket, request, session_id, chunks: sender };
+    // If the actor is gone, the channel closes, which is how its death looks anyway.
+    let _ = job.world.providers.slot(provider).cast(ProviderMessage::Stream(Box::new(request)));
+    receiver
+}
+
+/// The stored stream of an attempt: written before it is shown, so that a crash keeps what was seen.
+struct Tail {
+    /// Counts the agent's attempts.
+    attempt: u64,
+    /// Counts the attempts of the step.
+    in_step: u32,
+    at: StepAt,
+    provider: String,
+    model: String,
+    strict: bool,
+}
+
+impl Tail {
+    async fn write(&mut self, agent: &Agent, batch: &[TimedChunk]) {
+        if !self.strict {
+            return;
+        }
+        let mut packer = StreamPacker::new();
+        for timed in batch {
+            packer.push(timed.clone());
+        }
+        let part = UnsettledTail {
+            turn: self.at.turn,
+            step: self.at.step,
+            attempt: self.in_step,
+            provider: self.provider.clone(),
+            model: self.model.clone(),
+            records: packer.finish(),
+        };
+        let Ok(part) = serde_json::to_vec(&part) else { return };
+        let part = bytes::Bytes::from(part);
+        let attempt = self.attempt;
+        let write = |_, reply| WriterMessage::Tail { attempt, part: part.clone(), reply };
+        let written = agent.session().cell().writer.call(write).await;
+        if let Ok(Err(failure)) = written {
+            // The next checkpoint fails closed; the stream itself goes on.
+            tracing::warn!(agent = %agent.id(), %failure, "a stream's tail was not written");
+            self.strict = false;
+        }
+    }
+}
+
+/// P10: whether a failed attempt is retried.
+pub(super) async fn recover(
+    job: Job,
+    at: StepAt,
+    prepared: Arc<Prepared>,
+    failure: Failure,
+) -> Result<bool, Failure> {
+    let input = RequestError {
+        agent: job.agent.clone(),
+        at,
+        provider: prepared.config.provider.clone(),
+        failure,
+        retry_policy: prepared.retry_policy.clone(),
+        cancel: job.cancel.clone(),
+    };
+    let terminal = |_| std::future::ready(Ok(false));
+    job.graceful(job.world.hooks.request_error.run(job.agent.scope(), input, terminal)).await
+}
+
+/// P14: all calls of an answer.
+pub(super) async fn run_tools(
+    job: Job,
+    at: StepAt,
+    calls: Vec<ToolCallBlock>,
+    supervisor: &ActorCell,
+) -> Result<bool, Failure> {
+    let host = AgentHost { agent: job.agent.clone(), world: job.world.clone() };
+    let batch = ToolBatch {
+        host: Arc::new(host),
+        at,
+        calls,
+        max_parallel: job.world.limits.max_parallel_tool_calls(),
+        cancel: job.cancel.clone(),
+        grace: job.world.limits.grace,
+        supervisor: Some(supervisor.clone()),
+    };
+    Ok(job.world.executor.execute(batch).await?.concluded)
+}
+
+/// S12: the turn owes nothing more, as far as the loop can tell.
+pub(super) async fn stopping(job: Job, turn: u32) -> Result<(), Failure> {
+    let input = TurnStopping { agent: job.agent.clone(), turn, cancel: job.cancel.clone() };
+    job.graceful(job.world.hooks.turn_stopping.run(job.agent.scope(), input)).await
+}
+
+/// Makes the turn's end durable before idle is announced. A failure cannot be in the log any more.
+pub(super) async fn rest(job: Job, turn: u32) {
+    if let Err(failure) = checkpoint(&job.agent).await {
+        let agent = job.agent.id().clone();
+        tracing::warn!(%agent, %failure, "the end of a turn is not durable yet");
+        let fault = AgentFault { agent, turn, step: 0, failure };
+        job.world.hooks.error.tell(job.agent.scope(), &fault);
+        job.agent.cell().tell_error(fault);
+    }
+}

@@ -1,0 +1,208 @@
+use std::{collections::VecDeque, sync::Arc};
+
+use bytes::Bytes;
+use playhouse_messages::{
+    chunk::Failure,
+    event::{Seq, SharedEvent},
+    id::SessionId,
+    protocol::WriterMessage,
+};
+use playhouse_plugin_api::{
+    session::SessionCell,
+    store::{EventBatch, SessionWriter, StoreError},
+};
+use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
+use tokio::task::JoinSet;
+use tracing::Instrument;
+
+/// Events of one append: enough to make a write worth its syscall, few enough to bound its memory.
+const BATCH_EVENTS_MAX: u64 = 1024;
+
+/// The shell around a session's write handle.
+#[derive(Debug)]
+pub struct WriterActor;
+
+/// What the shell is started with.
+pub struct WriterArgs {
+    /// The session.
+    pub cell: Arc<SessionCell>,
+    /// Its write handle.
+    pub handle: Arc<dyn SessionWriter>,
+}
+
+type FlushReply = RpcReplyPort<Result<Seq, Failure>>;
+type DoneReply = RpcReplyPort<Result<(), Failure>>;
+
+/// The shell's state.
+pub struct WriterShell {
+    args: WriterArgs,
+    /// Written up to here by this life or one before.
+    cursor: Seq,
+    busy: bool,
+    /// A write failed: nothing is tried again until somebody flushes.
+    paused: bool,
+    tails: VecDeque<(u64, Bytes, DoneReply)>,
+    flushes: Vec<(Seq, FlushReply)>,
+    close: Option<DoneReply>,
+    tasks: JoinSet<()>,
+}
+
+/// The operation under way.
+enum Work {
+    Append(EventBatch, Seq),
+    Tail(u64, Bytes, DoneReply),
+    Flush(Seq),
+    Close(DoneReply),
+}
+
+impl WriterShell {
+    /// Starts the next operation, unless one is under way. Appends come first, so that a tail never
+    /// precedes its step and a flush covers what came before it.
+    fn pump(&mut self, myself: &ActorRef<WriterMessage>) {
+        if self.busy {
+            return;
+        }
+        let Some(work) = self.next_work() else { return };
+        self.busy = true;
+        let handle = self.args.handle.clone();
+        let myself = myself.clone();
+        let span = tracing::debug_span!("flush", session = %self.session());
+        let work = async move {
+            let done = |through, durable, failure: Option<Failure>| {
+                // A successor starts from the marks.
+                let _ = myself.cast(WriterMessage::Written { through, durable, failure });
+            };
+            match work {
+                Work::Append(batch, through) => {
+                    let failure = handle.append(batch).await.err();
+                    done(through, false, failure.map(store_failure));
+                }
+                Work::Tail(attempt, part, reply) => {
+                    let written = handle.tail(attempt, part).await.map_err(store_failure);
+                    let _ = reply.send(written);
+                    done(0, false, None);
+                }
+                Work::Flush(through) => {
+                    let failure = handle.flush().await.err();
+                    done(through, true, failure.map(store_failure));
+                }
+                Work::Close(reply) => {
+                    let closed = handle.close().await.map_err(store_failure);
+                    let _ = reply.send(closed);
+                    myself.stop(None);
+                }
+            }
+        };
+        self.tasks.spawn(work.instrument(span));
+    }
+
+    fn next_work(&mut self) -> Option<Work> {
+        let log = self.args.cell.view().log.clone();
+        if !self.paused && self.cursor < log.len() {
+            let end = log.len().min(self.cursor + BATCH_EVENTS_MAX);
+            let events: Vec<SharedEvent> = log.range(self.cursor..end).cloned().collect();
+            return Some(Work::Append(EventBatch::encode(&events), end));
+        }
+        if let Some((attempt, part, reply)) = self.tails.pop_front() {
+            return Some(Work::Tail(attempt, part, reply));
+        }
+        if !self.flushes.is_empty() {
+            return Some(Work::Flush(self.cursor));
+        }
+        self.close.take().map(Work::Close)
+    }
+
+    fn written(&mut self, through: Seq, durable: bool, failure: Option<Failure>) {
+        self.busy = false;
+        if let Some(failure) = failure {
+            tracing::warn!(session = %self.session(), %failure, "the store failed");
+            self.paused = true;
+            for (_, reply) in self.flushes.drain(..) {
+                let _ = reply.send(Err(failure.clone()));
+            }
+            return;
+        }
+        self.cursor = self.cursor.max(through);
+        self.args.cell.mark(self.cursor, if durable { through } else { 0 });
+        if durable {
+            let (done, later): (Vec<_>, _) =
+                self.flushes.drain(..).partition(|(upto, _)| *upto <= through);
+            self.flushes = later;
+            for (_, reply) in done {
+                let _ = reply.send(Ok(through));
+            }
+        }
+    }
+
+    fn session(&self) -> &SessionId {
+        self.args.cell.id()
+    }
+}
+
+fn store_failure(error: StoreError) -> Failure {
+    Failure::new(error.code(), error.to_string())
+}
+
+impl Actor for WriterActor {
+    type Msg = WriterMessage;
+    type State = WriterShell;
+    type Arguments = WriterArgs;
+
+    async fn pre_start(
+        &self,
+        myself: ActorRef<WriterMessage>,
+        args: WriterArgs,
+    ) -> Result<WriterShell, ActorProcessingErr> {
+        // What was written and is not known to be durable is sent again.
+        let cursor = args.cell.marks().borrow().durable;
+        let _ = myself.cast(WriterMessage::Append);
+        Ok(WriterShell {
+            args,
+            cursor,
+            busy: false,
+            paused: false,
+            tails: VecDeque::new(),
+            flushes: Vec::new(),
+            close: None,
+            tasks: JoinSet::new(),
+        })
+    }
+
+    async fn handle(
+        &self,
+        myself: ActorRef<WriterMessage>,
+        message: WriterMessage,
+        state: &mut WriterShell,
+    ) -> Result<(), ActorProcessingErr> {
+        while state.tasks.try_join_next().is_some() {}
+        match message {
+            WriterMessage::Append => {}
+            WriterMessage::Tail { attempt, part, reply } => {
+                state.tails.push_back((attempt, part, reply));
+            }
+            WriterMessage::Flush { reply } => {
+                state.paused = false;
+                state.flushes.push((state.args.cell.view().log.len(), reply));
+            }
+            WriterMessage::Close { reply } => {
+                state.paused = false;
+                state.close = Some(reply);
+            }
+            WriterMessage::Written { through, durable, failure } => {
+                state.written(through, durable, failure);
+            }
+        }
+        state.pump(&myself);
+        Ok(())
+    }
+
+    async fn handle_supervisor_evt(
+        &self,
+        _myself: ActorRef<WriterMessage>,
+        _event: SupervisionEvent,
+        _state: &mut WriterShell,
+    ) -> Result<(), ActorProcessingErr> {
+        // It has no children; the default would stop it if it had.
+        Ok(())
+    }
+}

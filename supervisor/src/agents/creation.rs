@@ -1,0 +1,427 @@
+//! Making agents: one transaction, rolled back whole.
+//!
+//! The order is that of the core specification, 6.1 and 6.2: claim the id and the storage, build the
+//! session, start the actors with input held back, run the setup, go live, tell the listeners,
+//! release the input.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use playhouse_messages::{
+    chunk::Failure,
+    event::{Event, SharedEvent},
+    header::SessionHeader,
+    id::SessionId,
+    json::INTEGER_MAX,
+    log::Log,
+    protocol::{AgentMessage, AgentSupervisorMessage, AgentsRootMessage},
+    repair::{UnsettledTail, construction_marker},
+    session::{Command, Reply, SessionCore},
+};
+use playhouse_plugin_api::{
+    agent::{Agent, AgentCell},
+    cancel::CancelToken,
+    creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
+    points::{Created, CreatedFrom},
+    registry::Reservation,
+    scope::Scope,
+    session::{Session, SessionCell},
+    store::{SessionWriter, StoreError, StoredSession, StoredTail},
+    world::World,
+};
+use ractor::{ActorRef, RpcReplyPort, rpc::CallResult};
+use tokio_util::task::TaskTracker;
+
+/// Makes the agents of a harness.
+#[derive(Debug, Clone)]
+pub struct Maker {
+    world: Arc<World>,
+    root: ActorRef<AgentsRootMessage>,
+    /// Creations under way: each ends by itself when it is given up.
+    tasks: TaskTracker,
+}
+
+impl Maker {
+    /// A maker whose agents hang under `root`.
+    pub fn new(world: Arc<World>, root: ActorRef<AgentsRootMessage>) -> Self {
+        Self { world, root, tasks: TaskTracker::new() }
+    }
+
+    /// Takes no further creations, and waits for those under way.
+    pub async fn close(&self) {
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    /// Runs a creation in a task of its own, so that it is rolled back whole if the caller goes.
+    fn make(
+        &self,
+        new: NewAgent,
+        from: CreatedFrom,
+    ) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
+        let maker = self.clone();
+        Box::pin(async move {
+            if maker.tasks.is_closed() {
+                return Err(shutting_down().into());
+            }
+            let cancel = new.cancel.as_ref().map_or_else(CancelToken::new, CancelToken::child);
+            let given_up = cancel.clone();
+            let _guard = CancelOnDrop(given_up);
+            let tracker = maker.tasks.clone();
+            let creation = async move { Creation::run(&maker, new, from, cancel).await };
+            match tracker.spawn(creation).await {
+                Ok(made) => made.map(AgentHandle::new).map_err(CreateError::from),
+                Err(fault) => Err(Failure::new("PANIC", fault.to_string()).into()),
+            }
+        })
+    }
+}
+
+impl AgentMaker for Maker {
+    fn create(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
+        self.make(new, CreatedFrom::Startup)
+    }
+
+    fn resume(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
+        self.make(new, CreatedFrom::Resume)
+    }
+}
+
+struct CancelOnDrop(CancelToken);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        // After the creation is done, nobody watches the token.
+        self.0.cancel(playhouse_messages::event::CancelCause::Parent);
+    }
+}
+
+fn shutting_down() -> Failure {
+    Failure::new("SHUTTING_DOWN", "the harness is shutting down")
+}
+
+fn store_failure(error: StoreError) -> Failure {
+    Failure::new(error.code(), error.to_string())
+}
+
+/// A session that was claimed and built, and is not in the world yet.
+struct Prepared {
+    core: SessionCore,
+    handle: Option<Arc<dyn SessionWriter>>,
+    stored: u64,
+    inherited_event_count: u64,
+}
+
+struct Creation<'a> {
+    maker: &'a Maker,
+    id: SessionId,
+    owner: Scope,
+    cancel: CancelToken,
+}
+
+impl Creation<'_> {
+    async fn run(
+        maker: &Maker,
+        new: NewAgent,
+        from: CreatedFrom,
+        cancel: CancelToken,
+    ) -> Result<Agent, Failure> {
+        let world = &maker.world;
+        let id = match (&new.id, from) {
+            (Some(id), _) => id.clone(),
+            (None, CreatedFrom::Startup) => world.ids.session(),
+            (None, CreatedFrom::Resume) => {
+                return Err(Failure::new("INVALID_ARGUMENT", "resume needs a session id"));
+            }
+        };
+        let owner = new.owner.clone().unwrap_or_else(|| world.scope.clone());
+        let creation = Creation { maker, id, owner, cancel };
+        creation.check(&new)?;
+        let reservation = world
+            .agents
+            .reserve(creation.id.clone())
+            .map_err(|taken| Failure::new("SESSION_ALREADY_EXISTS", taken.to_string()))?;
+        let prepared = match from {
+            CreatedFrom::Startup => creation.fresh(&new).await?,
+            CreatedFrom::Resume => creation.stored().await?,
+        };
+        creation.publish(new, from, prepared, reservation).await
+    }
+
+    fn check(&self, new: &NewAgent) -> Result<(), Failure> {
+        if self.id.as_str().is_empty() {
+            return Err(Failure::new("INVALID_ARGUMENT", "a session id must not be empty"));
+        }
+        if new.options.max_tokens.is_some_and(|max| max == 0 || max > INTEGER_MAX) {
+            let text = "agent maxTokens must be a positive safe integer";
+            return Err(Failure::new("INVALID_ARGUMENT", text));
+        }
+        self.wanted()
+    }
+
+    /// Whether somebody still wants the agent, and could own it.
+    fn wanted(&self) -> Result<(), Failure> {
+        let aborted = |why: &str| {
+            Err(Failure::new("ABORTED", format!("agent \"{}\" creation aborted: {why}", self.id)))
+        };
+        if !self.owner.is_open() {
+            return aborted("its owner is closed");
+        }
+        if self.cancel.is_cancelled() {
+            return aborted("it was cancelled");
+        }
+        Ok(())
+    }
+
+    /// Awaits until the creation is given up, which makes an error of it.
+    async fn while_wanted<T>(&self, wait: impl Future<Output = T>) -> Result<T, Failure> {
+        let done = tokio::select! {
+            biased;
+            () = self.cancel.cancelled() => None,
+            () = self.owner.cancel_token().cancelled() => None,
+            done = wait => Some(done),
+        };
+        match done {
+            Some(done) => Ok(done),
+            None => Err(self.wanted().err().unwrap_or_else(shutting_down)),
+        }
+    }
+
+    /// A claim that arrives after the creation was given up is given back.
+    async fn claim<T: Send + 'static>(
+        &self,
+        open: impl Future<Output = Result<T, StoreError>> + Send + 'static,
+        handle_of: fn(&T) -> Arc<dyn SessionWriter>,
+    ) -> Result<T, Failure> {
+        let mut opening = self.maker.tasks.spawn(open);
+        match self.while_wanted(&mut opening).await {
+            Ok(Ok(opened)) => opened.map_err(store_failure),
+            Ok(Err(fault)) => Err(Failure::new("PANIC", fault.to_string())),
+            Err(given_up) => {
+                self.maker.tasks.spawn(async move {
+                    if let Ok(Ok(late)) = opening.await {
+                        // Nothing was written; there is nobody to tell.
+                        let _ = handle_of(&late).close().await;
+                    }
+                });
+                Err(given_up)
+            }
+        }
+    }
+
+    async fn fresh(&self, new: &NewAgent) -> Result<Prepared, Failure> {
+        let world = &self.maker.world;
+        let now = u64::try_from(world.clock.now_ms()).unwrap_or(0);
+        let mut header = SessionHeader::new(self.id.clone(), now);
+        header.cwd.clone_from(&new.cwd);
+        header.parent_session.clone_from(&new.runtime_parent);
+        header.origin = new.origin;
+        header.delegation_depth = new.delegation_depth;
+        header.check().map_err(|fault| Failure::new("INVALID_ARGUMENT", fault.to_string()))?;
+        let header = Arc::new(header);
+        let log: Log = new.seed.iter().flatten().cloned().collect();
+        let mut core = self.load(header.clone(), log)?;
+        if new.seed.is_some() {
+            self.mark(&mut core)?;
+        }
+        let handle = match world.store.clone() {
+            None => None,
+            Some(store) => {
+                let create = async move { store.create(&header, 0).await };
+                Some(self.claim(create, Arc::clone).await?)
+            }
+        };
+        Ok(Prepared { core, handle, stored: 0, inherited_event_count: 0 })
+    }
+
+    async fn stored(&self) -> Result<Prepared, Failure> {
+        let world = &self.maker.world;
+        let Some(store) = world.store.clone() else {
+            let text =
+                "cannot resume: session persistence is not configured; give the harness a store";
+            return Err(Failure::new("NO_STORE", text));
+        };
+        let id = self.id.clone();
+        let open = async move { store.open_write(&id).await };
+        let (handle, stored) = self.claim(open, |(handle, _)| handle.clone()).await?;
+        match self.rebuild(stored) {
+            Ok((core, stored, inherited_event_count)) => {
+                Ok(Prepared { core, handle: Some(handle), stored, inherited_event_count })
+            }
+            Err(failure) => {
+                // The claim is given back; the first failure is the one that counts.
+                let _ = handle.close().await;
+                Err(failure)
+            }
+        }
+    }
+
+    fn rebuild(&self, stored: StoredSession) -> Result<(SessionCore, u64, u64), Failure> {
+        let StoredSession { header, inherited_event_count, events, tail } = stored;
+        let log = self.parse(&events)?;
+        let len = log.len();
+        let mut core = self.load(header, log)?;
+        let tail = tail.and_then(|tail| unsettled(&core, &tail));
+        let mut mint = self.maker.world.mint();
+        if let Reply::Refused(fault) = core.execute(Command::Repair { tail }, &mut mint) {
+            return Err(fault.into());
+        }
+        self.mark(&mut core)?;
+        Ok((core, len, inherited_event_count))
+    }
+
+    fn parse(&self, events: &[Bytes]) -> Result<Log, Failure> {
+        let mut log = Log::new();
+        for (seq, bytes) in events.iter().enumerate() {
+            let parsed = std::str::from_utf8(bytes).map_err(|fault| fault.to_string());
+            let parsed =
+                parsed.and_then(|text| Event::from_json(text).map_err(|fault| fault.to_string()));
+            let event = match parsed {
+                Ok(event) if event.seq == seq as u64 => SharedEvent::new(event),
+                Ok(event) => return Err(self.corrupt(seq, &format!("it says seq {}", event.seq))),
+                Err(fault) => return Err(self.corrupt(seq, &fault)),
+            };
+            log.push(event);
+        }
+        Ok(log)
+    }
+
+    fn corrupt(&self, seq: usize, cause: &str) -> Failure {
+        let text = format!(
+            "session `{}` is damaged at event {seq}: {cause}; `playhouse sessions verify` lists all \
+             damage",
+            self.id
+        );
+        Failure::new("STORE_CORRUPT", text)
+    }
+
+    fn load(&self, header: Arc<SessionHeader>, log: Log) -> Result<SessionCore, Failure> {
+        SessionCore::load(header, log, &self.maker.world.known)
+            .map_err(|fault| Failure::new(fault.code(), format!("session `{}`: {fault}", self.id)))
+    }
+
+    /// The marker at the end of what was there before this life.
+    fn mark(&self, core: &mut SessionCore) -> Result<(), Failure> {
+        if let Some(marker) = construction_marker(core.log()) {
+            let mut mint = self.maker.world.mint();
+            if let Reply::Refused(fault) = core.execute(Command::Append(vec![marker]), &mut mint) {
+                return Err(fault.into());
+            }
+        }
+        Ok(())
+    }
+
+    async fn publish(
+        self,
+        new: NewAgent,
+        from: CreatedFrom,
+        prepared: Prepared,
+        reservation: Reservation,
+    ) -> Result<Agent, Failure> {
+        let world = &self.maker.world;
+        let Prepared { core, handle, stored, inherited_event_count } = prepared;
+        let scope = match self.owner.child(self.id.as_str()) {
+            Ok(scope) => scope,
+            Err(closed) => {
+                if let Some(handle) = handle {
+                    let _ = handle.close().await;
+                }
+                return Err(Failure::new(closed.code(), closed.to_string()));
+            }
+        };
+        let known = world.known.clone();
+        let cell = SessionCell::new(&core, inherited_event_count, known, handle, stored);
+        let runtime_parent =
+            new.runtime_parent.clone().or_else(|| core.header().parent_session.clone());
+        let agent = Agent::new(AgentCell::new(
+            Session::new(cell),
+            scope,
+            self.owner.clone(),
+            new.options.clone(),
+            runtime_parent,
+            world.ids.clone(),
+        ));
+        reservation.made(&agent);
+        match self.bring_up(&new, from, &agent, reservation).await {
+            Ok(()) => Ok(agent),
+            Err(failure) => {
+                self.roll_back(&agent).await;
+                Err(failure)
+            }
+        }
+    }
+
+    async fn bring_up(
+        &self,
+        new: &NewAgent,
+        from: CreatedFrom,
+        agent: &Agent,
+        reservation: Reservation,
+    ) -> Result<(), Failure> {
+        let world = &self.maker.world;
+        let id = agent.id().clone();
+        let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
+        match adopted.await {
+            Ok(CallResult::Success(adopted)) => adopted?,
+            _ => return Err(shutting_down()),
+        }
+        // The owner's closing disposes the agent, whoever holds its handle.
+        let owned = Arc::downgrade(agent.cell());
+        let closing = self.owner.on_close(move || {
+            if let Some(cell) = owned.upgrade() {
+                let (sender, _) = tokio::sync::oneshot::channel();
+                let reply = RpcReplyPort::from(sender);
+                let dispose = AgentSupervisorMessage::Dispose { keep_inbox: false, reply };
+                let _ = cell.supervisor.cast(dispose);
+            }
+        });
+        let closing = closing.map_err(|closed| Failure::new(closed.code(), closed.to_string()))?;
+        agent
+            .scope()
+            .on_close(move || closing.remove())
+            .map_err(|closed| Failure::new(closed.code(), closed.to_string()))?;
+
+        if let Some(set_up) = &new.set_up {
+            let done = std::panic::AssertUnwindSafe(set_up(agent.clone()));
+            let done = futures::FutureExt::catch_unwind(done);
+            match self.while_wanted(done).await? {
+                Ok(outcome) => outcome?,
+                Err(panic) => {
+                    return Err(playhouse_plugin_api::hook::panic_failure(&*panic));
+                }
+            }
+        }
+        self.wanted()?;
+        reservation.commit(agent);
+        let created = Created { agent: agent.clone(), source: from, cancel: self.cancel.clone() };
+        self.while_wanted(world.hooks.created.run(agent.scope(), created)).await??;
+        self.wanted()?;
+        // Input that came early may run. A successor of the actor is not held back anyway.
+        let _ = agent.cell().actor.cast(AgentMessage::Maintained);
+        Ok(())
+    }
+
+    /// Releases everything. Pending input stays in the log, and what was stored stays stored.
+    async fn roll_back(&self, agent: &Agent) {
+        agent.cancel_with(playhouse_messages::event::CancelCause::Disposed, true);
+        let _ = agent.cell().actor.cast(AgentMessage::Maintained);
+        if let Err(failure) = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await {
+            // The caller gets the failure that came first.
+            tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
+        }
+    }
+}
+
+/// The stored stream, if its attempt has no settlement in the log.
+fn unsettled(core: &SessionCore, tail: &StoredTail) -> Option<UnsettledTail> {
+    let parts = tail.parts.iter().map(|part| serde_json::from_slice::<UnsettledTail>(part));
+    // A part that does not parse ends what can be shown; the store vouches for its bytes.
+    let mut parts = parts.map_while(Result::ok);
+    let mut whole = parts.next()?;
+    for part in parts {
+        whole.records.extend(part.records);
+    }
+    let step = core.state().boundary().open_step()?;
+    (step.settled.is_none() && whole.attempt == step.attempts + 1).then_some(whole)
+}

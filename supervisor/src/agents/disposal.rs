@@ -1,0 +1,134 @@
+//! How agents end: top down they are told, bottom up they are released.
+
+use std::time::Duration;
+
+use playhouse_messages::{
+    chunk::Failure,
+    event::{CancelCause, EventBody, NewEvent, TurnEnd, TurnEndReason},
+    protocol::{AgentSupervisorMessage, CommandNo, WriterMessage},
+    session::Command,
+};
+use playhouse_plugin_api::{
+    agent::{Agent, Disposal},
+    store::EventBatch,
+    world::World,
+};
+use serde_json::json;
+
+/// The event by which a log says that its agent could not go on.
+pub const AGENT_FAILED: &str = "agent/failed";
+
+/// Ends an agent: cancels it and everything it owns, waits until all of it is quiet, releases
+/// scope, write handle and registry entry. Every stage runs, whatever became of the one before.
+pub async fn dispose(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
+    let mut failures = Vec::new();
+    agent.cancel_with(CancelCause::Disposed, keep_inbox);
+    failures.extend(dispose_owned(world, agent, keep_inbox).await.err());
+    // The loop's own graces bound its end; twice that is a fault of ours, and must not hang a caller.
+    let patience = world.limits.grace * 2 + Duration::from_secs(5);
+    match tokio::time::timeout(patience, agent.when_idle()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(gone)) => failures.push(gone.into()),
+        Err(_) => failures.push(Failure::new("DISPOSE_TIMEOUT", "the agent did not become idle")),
+    }
+    release(world, agent, failures).await
+}
+
+/// Ends an agent whose actors cannot go on. The log, which they no longer extend, says why.
+pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(), Failure> {
+    let mut failures = Vec::new();
+    agent.cell().token().cancel(CancelCause::Disposed);
+    failures.extend(dispose_owned(world, agent, true).await.err());
+    let cell = agent.session().cell();
+    cell.appender.close();
+    agent.cell().actor.close();
+    match cell.load() {
+        Ok(mut core) => {
+            let before = core.log().len();
+            let mut mint = world.mint();
+            if let Some(open) = core.state().boundary().open_turn() {
+                let (turn, at) = (open.turn, core.state().boundary().at());
+                if let Some(at) = at {
+                    core.execute(Command::EndStep { at, recover: true }, &mut mint);
+                }
+                let end = TurnEnd { turn, reason: TurnEndReason::Error(failure.clone()) };
+                let end = NewEvent::log_only(EventBody::TurnEnd(end));
+                core.execute(Command::Append(vec![end]), &mut mint);
+            }
+            let data = json!({"code": failure.code, "message": failure.message});
+            let note = NewEvent::custom(AGENT_FAILED, data).ignorable();
+            let reply = core.execute(Command::Append(vec![note]), &mut mint);
+            cell.publish(&core, CommandNo { origin: u64::MAX, number: before }, &reply);
+        }
+        Err(fault) => failures.push(Failure::new(fault.code(), fault.to_string())),
+    }
+    if let Some(handle) = cell.handle() {
+        // The writer may be what keeps dying: the log's rest goes to the store from here.
+        let durable = cell.marks().borrow().durable;
+        let rest: Vec<_> = agent.session().log().range(durable..u64::MAX).cloned().collect();
+        let stored = match handle.append(EventBatch::encode(&rest)).await {
+            Ok(()) => handle.flush().await,
+            Err(error) => Err(error),
+        };
+        failures.extend(stored.err().map(|error| Failure::new(error.code(), error.to_string())));
+    }
+    release(world, agent, failures).await
+}
+
+/// Disposes the agents whose owner is the agent's scope, or one below it. All are told first.
+async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
+    let owned: Vec<Agent> = world
+        .agents
+        .list()
+        .into_iter()
+        .filter(|other| other != agent && other.owner().is_within(agent.scope().id()))
+        .collect();
+    for child in &owned {
+        child.cancel_with(CancelCause::Disposed, keep_inbox);
+    }
+    let mut failures = Vec::new();
+    let ends = owned.iter().map(|child| async move {
+        let dispose = |_, reply| AgentSupervisorMessage::Dispose { keep_inbox, reply };
+        child.cell().supervisor.call(dispose).await.unwrap_or(Ok(()))
+    });
+    for ended in futures::future::join_all(ends).await {
+        failures.extend(ended.err());
+    }
+    combined(agent, failures)
+}
+
+async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {
+    let patience = world.limits.grace + Duration::from_secs(5);
+    if tokio::time::timeout(patience, agent.scope().close_and_wait()).await.is_err() {
+        failures.push(Failure::new("DISPOSE_TIMEOUT", "a task of the agent's scope does not end"));
+    }
+    let session = agent.session();
+    if let Ok(closed) = session.cell().writer.call(|_, reply| WriterMessage::Close { reply }).await
+    {
+        failures.extend(closed.err());
+    } else if let Some(handle) = session.cell().handle() {
+        let closed = handle.close().await;
+        failures.extend(closed.err().map(|error| Failure::new(error.code(), error.to_string())));
+    }
+    session.cell().writer.close();
+    session.cell().appender.close();
+    agent.cell().actor.close();
+    world.agents.remove(agent);
+    agent.cell().set_disposal(Disposal::Disposed);
+    world.hooks.disposed.tell(&world.scope, agent);
+    agent.cell().supervisor.close();
+    combined(agent, failures)
+}
+
+/// One failure as it is, several as one.
+fn combined(agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {
+    match failures.len() {
+        0 => Ok(()),
+        1 => Err(failures.remove(0)),
+        _ => {
+            let all: Vec<_> = failures.iter().map(ToString::to_string).collect();
+            let text = format!("agent \"{}\" disposal failed: [{}]", agent.id(), all.join("; "));
+            Err(Failure::new("DISPOSE_FAILED", text))
+        }
+    }
+}
