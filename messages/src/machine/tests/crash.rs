@@ -13,7 +13,6 @@ use crate::{
     log::Log,
     packed::StreamRecord,
     repair::{UnsettledTail, interrupted_closers},
-    session::Command,
 };
 
 fn prefix(log: &Log, len: u64) -> Log {
@@ -98,8 +97,7 @@ mod scenario {
                 model: "m".into(),
                 records: records.clone(),
             };
-            let mut rig = Rig::successor(cut.clone());
-            rig.commands = [Command::Repair { tail: Some(tail) }].into();
+            let mut rig = Rig::successor_with(cut.clone(), Some(tail));
             rig.run();
             assert_eq!(rig.news(), expected);
         }

@@ -21,7 +21,7 @@ use crate::{
     machine::{Completion, Effect, Input, LoopOptions, Machine, Moment, Status, Streamed, Ticket},
     message::{Message, SharedMessage},
     packed::TimedChunk,
-    repair::{ABORTED_BEFORE_DISPATCH, ABORTED_BEFORE_DISPATCH_TEXT},
+    repair::{ABORTED_BEFORE_DISPATCH, ABORTED_BEFORE_DISPATCH_TEXT, UnsettledTail},
     request::FrozenRequest,
     session::{Accepted, Command, InboxEdit, Mint, Reply, SessionCore},
     session_state::{AppendError, KnownKinds, SessionState},
@@ -129,7 +129,12 @@ impl Rig {
 
     /// An agent that takes over after a crash.
     pub fn successor(log: Log) -> Self {
-        let (machine, repair) = Machine::successor(options(), 0, 0, None);
+        Self::successor_with(log, None)
+    }
+
+    /// As [`Rig::successor`], with what was shown of an attempt that never settled.
+    pub fn successor_with(log: Log, tail: Option<UnsettledTail>) -> Self {
+        let (machine, repair) = Machine::successor(options(), 0, 0, tail);
         let mut rig = Self::over(load(log), machine);
         rig.commands.push_back(repair);
         rig
