@@ -293,7 +293,7 @@ pub fn folded(log: &Log) -> Invariants {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(1500))]
+    #![proptest_config(ProptestConfig::with_cases(1000))]
 
     /// Invariants 12, 27, 29, 38 to 43 and 45 to 47, and those of the log.
     #[test]
