@@ -262,7 +262,7 @@ fn compact(rig: &mut Rig, a: prop::sample::Index, b: prop::sample::Index) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(600))]
 
     /// Invariants 17, 18 and 21 to 26; core scenario 123.
     #[test]
@@ -277,5 +277,48 @@ proptest! {
         let codes: Vec<_> = talk.rig.reports.iter().map(|report| &*report.2.code).collect();
         let gate = codes.iter().any(|code| code.starts_with("HISTORY"));
         prop_assert!(!gate, "a strict provider would refuse: {:?}", talk.rig.reports);
+    }
+}
+
+#[test]
+fn the_conversations_reach_every_kind_of_admission() {
+    use proptest::{strategy::ValueTree, test_runner::TestRunner};
+    let mut runner = TestRunner::deterministic();
+    let mut words = std::collections::BTreeSet::new();
+    for _ in 0..120 {
+        let ops = prop::collection::vec(op(), 1..40).new_tree(&mut runner).unwrap().current();
+        let mut talk = Talk::new();
+        for op in ops {
+            talk.op(op);
+            let news = talk.rig.news();
+            words.extend(
+                news.split(' ').map(|word| word.split_once("(x").map_or(word, |w| w.0).to_owned()),
+            );
+        }
+    }
+    for word in [
+        "SYS+(P1)",
+        "SYS+()",
+        "SYS~(P2)",
+        "SYS~()",
+        "H(initial)",
+        "H(initial,S)",
+        "H(resume)",
+        "H(resume,S)",
+        "H(change)",
+        "H(change,S)",
+        "H(series)",
+        "D(+a)",
+        "D(-a)",
+        "D(+b,-a)",
+        "C",
+        "CTX(X)",
+        "CTX(cleared)",
+        "AT",
+        "U~",
+        "TR(c1)",
+        "A()",
+    ] {
+        assert!(words.contains(word), "{word} is not in {words:?}");
     }
 }
