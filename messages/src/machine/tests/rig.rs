@@ -89,6 +89,7 @@ pub struct Counts {
     pub propose: u32,
     pub prepare: u32,
     pub recover: u32,
+    pub stopping: u32,
 }
 
 pub fn options() -> LoopOptions {
@@ -212,6 +213,7 @@ impl Rig {
                     Effect::Propose { .. } => self.counts.propose += 1,
                     Effect::Prepare { .. } => self.counts.prepare += 1,
                     Effect::Recover { .. } => self.counts.recover += 1,
+                    Effect::Stopping { .. } => self.counts.stopping += 1,
                     Effect::Dispatch { .. } => {
                         assert_eq!(self.token, None, "a cancelled request is not sent");
                         assert!(!self.attempt_open, "invariant 29");

@@ -70,13 +70,15 @@ struct Talk {
     /// The requests of earlier instances.
     instance_from: usize,
     judged: usize,
+    /// A series may have been declared for the next step.
+    declared: usize,
 }
 
 impl Talk {
     fn new() -> Self {
         // Scripted tool calls go on only as long as the script does; the limit is a guard.
         let options = LoopOptions { max_steps: 8, ..options() };
-        Self { rig: Rig::with(options), turns: 0, instance_from: 0, judged: 0 }
+        Self { rig: Rig::with(options), turns: 0, instance_from: 0, judged: 0, declared: 0 }
     }
 
     fn op(&mut self, op: Op) {
@@ -122,7 +124,10 @@ impl Talk {
                 world.default_effort = yes.then(|| "medium".into());
             }
             Op::Fact(n) => world.fact(["", "X", "Y"][usize::from(n)]),
-            Op::Series => world.pre.push_back(Pre::Series),
+            Op::Series => {
+                self.declared = 1;
+                world.pre.push_back(Pre::Series);
+            }
             Op::Compact(a, b) => compact(&mut self.rig, a, b),
             Op::CompactBefore(recovery, at) => {
                 self.turn(Some((if recovery { "Recover" } else { "Propose" }, at)));
@@ -171,6 +176,7 @@ impl Talk {
             }
         }
         assert!(self.rig.machine.is_idle());
+        self.declared = self.rig.world.pre.len();
     }
 
     fn judge(&self, n: usize) {
@@ -202,6 +208,10 @@ impl Talk {
                 // 22
                 let prefix = request.messages.range(0..before.request.messages.len());
                 assert!(prefix.eq(before.request.messages.iter()), "invariant 22");
+                let series = headers
+                    .iter()
+                    .filter(|(reason, series)| *series || *reason == HeaderReason::Series);
+                assert!(series.count() <= self.declared, "a series that nothing broke");
             } else if n > self.instance_from {
                 // 24
                 let series = |(reason, series): &(HeaderReason, bool)| {

@@ -95,7 +95,7 @@ fn newest_15_newest_16_as_core_64() {
 }
 
 #[test]
-fn newest_43_a_cut_answer_is_in_the_next_request() {
+fn core_65_newest_43_a_cut_answer_is_in_the_next_request() {
     let mut rig = Rig::new();
     rig.world.answers.push_back(chunks(vec![delta("He"), usage()]));
     rig.followup("A").before("Dispatch").cancel().run();

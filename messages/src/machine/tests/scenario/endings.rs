@@ -95,6 +95,7 @@ fn core_28_a_conclusion_does_not_skip_steering() {
     rig.followup("A").before("RunTools").steer("B").run();
     let news = rig.news();
     assert!(news.ends_with("TR(c1) SE1.1 IN-(S,1) SS1.2 U(B) A SE1.2 TE1(completed)"), "{news}");
+    assert_eq!(rig.counts.stopping, 1, "listeners are asked once nothing waits");
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::{
         },
     },
     message::Message,
+    session::Reply,
 };
 
 fn ended(rig: &Rig) -> TurnEndReason {
@@ -125,7 +126,7 @@ fn core_51_no_verdict_is_terminal() {
 }
 
 #[test]
-fn newest_47_failing_middleware_is_not_offered_for_recovery() {
+fn core_52_newest_47_failing_middleware_is_not_offered_for_recovery() {
     let mut rig = Rig::new();
     rig.world.answers.push_back(throws("X"));
     rig.followup("A").run();
@@ -134,7 +135,7 @@ fn newest_47_failing_middleware_is_not_offered_for_recovery() {
 }
 
 #[test]
-fn newest_46_each_attempt_settles_its_own_stream() {
+fn core_54_newest_46_each_attempt_settles_its_own_stream() {
     let mut rig = Rig::new();
     rig.world.answers.extend([fails("X"), says("ok")]);
     rig.world.verdicts.push_back(Ok(true));
@@ -316,4 +317,27 @@ fn a_second_send_of_a_message_opens_no_second_turn() {
     // One whose wake died with the agent still wakes.
     retry(&mut rig, "S", InboxTarget::NextStep);
     assert!(rig.news().ends_with("U(S) A SE2.1 TE2(completed)"));
+}
+
+/// The session could not write a recovery result: both failures are told, and a cancel still makes
+/// the turn an aborted one.
+#[test]
+fn newest_53_a_recovery_that_cannot_be_recorded_is_told_with_its_cause() {
+    for (cancel, ending) in [(false, "TE1(error:UNKNOWN)"), (true, "TE1(aborted)")] {
+        let mut rig = Rig::new();
+        rig.world.unprepared.push_back(Failure::new("X", "first"));
+        rig.followup("A").before("Prepare");
+        if cancel {
+            rig.cancel();
+        }
+        rig.after("EndStep");
+        let Some(Reply::StepEnded(ended)) = rig.replies.front_mut() else { panic!() };
+        ended.unrecovered = Some(Failure::new("Y", "second"));
+        rig.run();
+        assert!(rig.news().ends_with(ending));
+        let [(1, 1, failure)] = &*rig.reports else { panic!("{:?}", rig.reports) };
+        assert!(failure.message.contains("pending tool results could not be recorded"));
+        assert!(failure.message.contains("second"));
+        assert_eq!(failure.message.contains("first"), !cancel);
+    }
 }
