@@ -1,1 +1,55 @@
 //! Playhouse runs LLM agents as supervised actors over durable, event-sourced sessions.
+//!
+//! A [`Harness`] owns a world of agents. Each [`Agent`] drives one [`Session`]: an append-only log of
+//! typed events, of which model history, inbox and all else are folds. Agents stream from models,
+//! call tools, spawn children, are steered and cancelled while they work, and survive crashes.
+//!
+//! ```
+//! use playhouse::{AgentOptions, NewAgent, models::scripted::{Reply, Script, ScriptedAdapter}};
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! let harness = playhouse::minimal().start().await?;
+//! let script = Script::sequence([Reply::text("Hello.")]);
+//! harness.world().models.register(["scripted"], std::sync::Arc::new(ScriptedAdapter::new(script)))?;
+//! let options = AgentOptions::new().model("scripted", "any");
+//! let agent = harness.create(NewAgent::new(options)).await?;
+//! assert_eq!(agent.prompt("Hi").await?.text, "Hello.");
+//! harness.shutdown().await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! ```
+//!
+//! # Layout
+//!
+//! - [`messages`]: what actors say, and the pure machines that decide.
+//! - [`plugin_api`]: what a plugin may use.
+//! - [`supervisor`]: the harness, and who restarts what.
+//! - [`models`]: adapters.
+
+pub use playhouse_messages as messages;
+pub use playhouse_messages::{
+    content::ContentBlock,
+    event::{CancelCause, Event, EventBody, NewEvent, TurnEndReason},
+    id::{CallId, MessageId, SessionId},
+    machine::Status,
+    message::{Message, Source},
+    outcome::Outcome,
+};
+pub use playhouse_models as models;
+pub use playhouse_plugin_api as plugin_api;
+pub use playhouse_plugin_api::{
+    agent::{Agent, AgentError, Prompt},
+    cancel::CancelToken,
+    creation::{AgentHandle, CreateError, NewAgent},
+    options::{AgentOptions, Durability},
+    plugin::{Plugin, PluginContext},
+    scope::Scope,
+    session::Session,
+    tool::{Tool, ToolError, ToolOutput, ToolRun, tool_fn},
+};
+pub use playhouse_supervisor as supervisor;
+pub use playhouse_supervisor::harness::{Harness, HarnessBuilder, HarnessError, HarnessState};
+
+/// A harness with nothing in it: no store, no prompt, no tools, no models.
+pub fn minimal() -> HarnessBuilder {
+    Harness::builder()
+}

@@ -6,7 +6,7 @@ use futures::future::BoxFuture;
 use playhouse_messages::{
     chunk::Failure,
     event::{InboxTarget, NewEvent, Seq},
-    id::{MessageId, SessionId},
+    id::MessageId,
     message::{Message, SharedMessage},
 };
 use playhouse_plugin_api::{agent::Agent, scope::Scope, tool::BatchHost, world::World};
@@ -23,8 +23,8 @@ impl BatchHost for AgentHost {
         self.agent.scope()
     }
 
-    fn agent(&self) -> Option<SessionId> {
-        Some(self.agent.id().clone())
+    fn agent(&self) -> Option<Agent> {
+        Some(self.agent.clone())
     }
 
     fn append(&self, event: NewEvent) -> BoxFuture<'static, Result<Seq, Failure>> {

@@ -15,7 +15,7 @@ use playhouse_messages::{
         ToolResult as ToolResultEvent,
     },
     message::Message,
-    protocol::tool_executor::ToolExecutorMessage,
+    protocol::ToolExecutorMessage,
 };
 use playhouse_plugin_api::{
     cancel::CancelToken,

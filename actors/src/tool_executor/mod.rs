@@ -22,7 +22,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use playhouse_messages::{chunk::Failure, protocol::tool_executor::ToolExecutorMessage};
+use playhouse_messages::{chunk::Failure, protocol::ToolExecutorMessage};
 use playhouse_plugin_api::tool::{BatchOutcome, ToolBatch, ToolBatchExecutor, ToolPipeline};
 use ractor::{Actor, ActorCell, rpc::CallResult};
 

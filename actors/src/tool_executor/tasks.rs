@@ -11,7 +11,7 @@ use std::{
 };
 
 use futures::FutureExt;
-use playhouse_messages::{chunk::Failure, protocol::tool_executor::ToolExecutorMessage};
+use playhouse_messages::{chunk::Failure, protocol::ToolExecutorMessage};
 use playhouse_plugin_api::hook::panic_failure;
 use ractor::ActorRef;
 use tokio::task::{AbortHandle, JoinSet};

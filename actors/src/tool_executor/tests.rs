@@ -7,10 +7,11 @@ use std::{
 use playhouse_messages::{
     content::ToolCallBlock,
     event::{CancelCause, Event, EventBody, NewEvent, Seq, StepAt},
-    id::{MessageId, SessionId},
+    id::MessageId,
     message::{Message, SharedMessage},
 };
 use playhouse_plugin_api::{
+    agent::Agent,
     cancel::CancelToken,
     scope::{Registration, Scope},
     tool::{BatchHost, Tool, ToolError, ToolRun, executor::DEFAULT_GRACE, tool_fn},
@@ -79,8 +80,8 @@ impl BatchHost for Host {
         &self.scope
     }
 
-    fn agent(&self) -> Option<SessionId> {
-        Some("agent".into())
+    fn agent(&self) -> Option<Agent> {
+        None
     }
 
     fn append(&self, event: NewEvent) -> BoxFuture<'static, Result<Seq, Failure>> {

@@ -9,11 +9,13 @@ mod plugin_host;
 mod provider;
 mod session;
 mod supervision;
-pub mod tool_executor;
+mod tool_executor;
 mod writer;
+
 pub use agent::AgentMessage;
 pub use plugin_host::PluginHostMessage;
 pub use provider::{ProviderMessage, StreamRequest};
 pub use session::{CommandNo, SessionMessage};
 pub use supervision::{AgentSupervisorMessage, AgentsRootMessage, Part};
+pub use tool_executor::ToolExecutorMessage;
 pub use writer::WriterMessage;

@@ -10,12 +10,12 @@ use std::{
 
 use playhouse_messages::{
     event::StepAt,
-    id::{CallId, MessageId, SessionId},
+    id::{CallId, MessageId},
     message::{Message, SharedMessage},
 };
 use serde_json::Value;
 
-use crate::{cancel::CancelToken, scope::Scope};
+use crate::{agent::Agent, cancel::CancelToken, scope::Scope};
 
 /// Mints message ids.
 pub type MintMessageId = Arc<dyn Fn() -> MessageId + Send + Sync>;
@@ -30,7 +30,7 @@ pub(crate) struct CallFacts {
     pub(crate) root_call_id: CallId,
     pub(crate) name: String,
     pub(crate) arguments: Value,
-    pub(crate) agent: Option<SessionId>,
+    pub(crate) agent: Option<Agent>,
     pub(crate) scope: Scope,
     pub(crate) at: Option<StepAt>,
     pub(crate) cancel: CancelToken,
@@ -62,8 +62,8 @@ impl ToolCallContext {
         &self.0.arguments
     }
 
-    /// The calling agent, by its id.
-    pub fn agent(&self) -> Option<&SessionId> {
+    /// The calling agent.
+    pub fn agent(&self) -> Option<&Agent> {
         self.0.agent.as_ref()
     }
 
@@ -142,8 +142,8 @@ impl ToolRun {
         &self.call
     }
 
-    /// The calling agent, by its id.
-    pub fn agent(&self) -> Option<&SessionId> {
+    /// The calling agent.
+    pub fn agent(&self) -> Option<&Agent> {
         self.call.agent()
     }
 

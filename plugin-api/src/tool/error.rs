@@ -1,6 +1,6 @@
 //! How a tool call fails, as the model and programs see it.
 
-use playhouse_messages::{chunk::Failure, event::ToolErrorInfo};
+use playhouse_messages::{chunk::Failure, event::ToolErrorInfo, repair::OUTCOME_UNKNOWN_TEXT};
 
 /// Why a tool call failed. The model reads `Error: <message>`; programs read the code, which only
 /// errors of the harness and of careful tools have.
@@ -111,12 +111,6 @@ impl ToolError {
     }
 }
 
-/// What the model reads of a call that was recorded as started and has no result.
-pub const OUTCOME_UNKNOWN_TEXT: &str = "The tool call was interrupted after it was recorded, but \
-     no result was durably recorded. Its outcome is unknown. Decide whether to retry from the tool \
-     semantics: retry only if the operation is read-only or idempotent; if it may have side \
-     effects, first verify external state or ask the user. Do not retry blindly.";
-
 impl From<String> for ToolError {
     fn from(message: String) -> Self {
         Self::new(message)
@@ -156,13 +150,6 @@ impl From<Box<dyn std::error::Error + Send + Sync>> for ToolError {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_unknown_outcome_text_is_one_line_with_the_fixed_words() {
-        assert!(!OUTCOME_UNKNOWN_TEXT.contains("  "));
-        assert!(OUTCOME_UNKNOWN_TEXT.contains("recorded. Its outcome is unknown. Decide whether"));
-        assert!(OUTCOME_UNKNOWN_TEXT.ends_with("ask the user. Do not retry blindly."));
-    }
 
     #[test]
     fn a_code_that_says_nothing_is_left_out() {

@@ -7,13 +7,13 @@ use playhouse_messages::{
     chunk::Failure,
     content::ToolCallBlock,
     event::{NewEvent, Seq, StepAt},
-    id::{MessageId, SessionId},
+    id::MessageId,
     message::SharedMessage,
 };
 
 use ractor::ActorCell;
 
-use crate::{cancel::CancelToken, scope::Scope};
+use crate::{agent::Agent, cancel::CancelToken, scope::Scope};
 
 /// How long started bodies are awaited after a cancel.
 pub const DEFAULT_GRACE: Duration = Duration::from_secs(10);
@@ -63,8 +63,8 @@ pub trait BatchHost: Send + Sync + 'static {
     /// The agent's scope.
     fn scope(&self) -> &Scope;
 
-    /// The agent, by its id.
-    fn agent(&self) -> Option<SessionId>;
+    /// The agent; `None` if the calls have none, and then nobody is asked for approval.
+    fn agent(&self) -> Option<Agent>;
 
     /// Appends an event; resolves once it is accepted, with its seq.
     fn append(&self, event: NewEvent) -> BoxFuture<'static, Result<Seq, Failure>>;

@@ -16,11 +16,7 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{
-    chunk::Failure,
-    content::ContentBlock,
-    event::StepAt,
-    id::{CallId, SessionId},
-    json::check_lossless,
+    chunk::Failure, content::ContentBlock, event::StepAt, id::CallId, json::check_lossless,
 };
 use serde_json::Value;
 
@@ -31,6 +27,7 @@ use super::{
     registry::RegisteredTool,
 };
 use crate::{
+    agent::Agent,
     cancel::CancelToken,
     hook::panic_text,
     scope::{Registration, Scope, ScopeClosed, ScopeId},
@@ -69,7 +66,7 @@ pub struct ToolCallRequest {
     /// The arguments; a string if they were not JSON.
     pub arguments: Value,
     /// The calling agent.
-    pub agent: Option<SessionId>,
+    pub agent: Option<Agent>,
     /// The calling agent's scope.
     pub scope: Scope,
     /// The step that asked.

@@ -1,1 +1,20 @@
-//! Session stores for Playhouse: the journal with a sled index, and memory.
+//! Session stores for Playhouse: [`JournalStore`], the default, keeps sessions in a journal with an
+//! index over it; [`MemoryStore`] keeps them for as long as it lives.
+//!
+//! Both keep the contract of [`Store`](playhouse_plugin_api::store::Store), which the same tests
+//! check. The journal's bytes are described in `docs/journal.md`.
+
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that meets an error has failed"))]
+
+mod index;
+pub mod journal;
+mod journal_store;
+mod memory;
+
+#[cfg(test)]
+mod contract;
+
+pub use journal_store::{
+    CompactReport, JournalReader, JournalStore, JournalStoreConfig, VerifyReport, compact, verify,
+};
+pub use memory::MemoryStore;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::*;
 
-const UNKNOWN: &str = playhouse_plugin_api::tool::error::OUTCOME_UNKNOWN_TEXT;
+const UNKNOWN: &str = playhouse_messages::repair::OUTCOME_UNKNOWN_TEXT;
 
 fn reason(rig: &Rig, at: usize) -> Option<String> {
     let events = rig.host.events.lock().unwrap();

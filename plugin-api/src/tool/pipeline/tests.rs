@@ -3,12 +3,22 @@ use std::time::Duration;
 use playhouse_messages::{
     config::ToolSchema,
     event::CancelCause,
+    header::SessionHeader,
+    log::Log,
     message::{Message, SharedMessage},
+    session::SessionCore,
+    session_state::KnownKinds,
 };
 use serde_json::json;
 
 use super::*;
-use crate::tool::{Json, Tool, ToolOutput, tool_fn};
+use crate::{
+    agent::AgentCell,
+    clock::UuidIds,
+    options::AgentOptions,
+    session::{Session, SessionCell},
+    tool::{Json, Tool, ToolOutput, tool_fn},
+};
 
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Args {
@@ -77,7 +87,7 @@ impl Rig {
             root_call_id: None,
             name: name.to_owned(),
             arguments,
-            agent: Some("agent".into()),
+            agent: Some(agent(&self.scope)),
             scope: self.scope.clone(),
             at: None,
             cancel: self.cancel.clone(),
@@ -93,6 +103,15 @@ impl Rig {
     async fn ok(&self) -> Arc<ToolOutcome> {
         self.call("t", json!({"p": 7})).await
     }
+}
+
+fn agent(scope: &Scope) -> Agent {
+    let header = Arc::new(SessionHeader::new("agent".into(), 0));
+    let known = Arc::new(KnownKinds::default());
+    let core = SessionCore::load(header, Log::default(), &known).unwrap();
+    let session = Session::new(SessionCell::new(&core, 0, known, 0));
+    let options = AgentOptions::default();
+    Agent::new(AgentCell::new(session, scope.clone(), options, None, Arc::new(UuidIds)))
 }
 
 fn text(outcome: &ToolOutcome) -> String {
@@ -506,7 +525,7 @@ async fn an_abandoned_call_says_what_is_known() {
     let dispatch = rig.pipeline.dispatch(rig.request("hang", json!({"p": 1})));
     assert!(dispatch.run().now_or_never().is_none());
     let outcome = dispatch.finish(dispatch.abandon()).await;
-    assert_eq!(text(&outcome), crate::tool::error::OUTCOME_UNKNOWN_TEXT);
+    assert_eq!(text(&outcome), playhouse_messages::repair::OUTCOME_UNKNOWN_TEXT);
     let info = outcome.error().unwrap().info().unwrap();
     assert_eq!(
         (info.name.as_str(), info.reason.as_deref()),

@@ -1,0 +1,336 @@
+//! The index: a sled database that remembers where things are in the journal.
+//!
+//! It is a cache. What it holds can be rebuilt from the journal's footers, and is whenever the store
+//! was not closed cleanly, or sled says (or panics) that its files are damaged. It is written when a
+//! segment is sealed and when the store is closed, never for a single append.
+//!
+//! sled 0.34 is used with the settings that make it safe: one tree, small values, 4 MiB segments, a
+//! set cache, no background flusher, never `flush_async`; `flush()` is followed by a sync of its
+//! `db` file through a descriptor of our own, since sled's own flush does not reach the drive.
+
+mod keys;
+mod sled_thread;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::journal::{Block, Map, Place, SessionMap, StoreId};
+use keys::{Key, SessionValue};
+pub use sled_thread::IndexError;
+use sled_thread::SledThread;
+
+/// How far the index knows the journal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Covered {
+    /// The store it belongs to.
+    pub store: StoreId,
+    /// The number of the next batch when it was written.
+    pub next_batch: u64,
+    /// The number of the next segment when it was written.
+    pub next_segment: u64,
+    /// The highest session number in use.
+    pub last_session: u64,
+    /// Whether the store was closed right after. Only then is it believed unchecked.
+    pub clean: bool,
+}
+
+/// A handle to the index and its thread. Every call blocks.
+pub struct Index {
+    thread: SledThread,
+}
+
+/// One entry of the catalog.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// The session's number.
+    pub number: u64,
+    /// What the index knows of it, without its blocks.
+    pub session: SessionMap,
+}
+
+impl Index {
+    /// Opens or creates the index in `dir/index`.
+    ///
+    /// # Errors
+    ///
+    /// When sled refuses or panics. [`Index::start_over`] then moves its directory aside.
+    pub fn open(dir: &Path) -> Result<Self, IndexError> {
+        Ok(Self { thread: SledThread::start(&dir.join("index"))? })
+    }
+
+    /// Moves a damaged index aside and opens a new one. Returns where the old one went.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be moved, or a new one not be made.
+    pub fn start_over(dir: &Path) -> Result<(Self, PathBuf), IndexError> {
+        let from = dir.join("index");
+        let aside = (1..)
+            .map(|n| dir.join(format!("index.damaged-{n}")))
+            .find(|path| !path.exists())
+            .unwrap_or_else(|| dir.join("index.damaged"));
+        if from.exists() {
+            std::fs::rename(&from, &aside)
+                .map_err(|error| IndexError::Failed(format!("moving it aside: {error}")))?;
+        }
+        Ok((Self::open(dir)?, aside))
+    }
+
+    /// Makes every later call fail.
+    #[cfg(test)]
+    pub(crate) fn break_it(&self) {
+        self.thread.broken.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// How far it knows the journal; `None` if it is new.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn covered(&self) -> Result<Option<Covered>, IndexError> {
+        self.thread.call(|tree| {
+            let value = tree.get(Key::Covered.encode())?;
+            Ok(value.and_then(|value| serde_json::from_slice(&value).ok()))
+        })
+    }
+
+    /// Adds what a map of the journal's newest part knows, and says how far it now goes. Durable
+    /// when it returns.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn add(&self, recent: &Map, covered: &Covered) -> Result<(), IndexError> {
+        let deleted = recent.deleted.clone();
+        let rows: Vec<_> = rows(recent).collect();
+        let tail = |(&number, session): (&u64, &SessionMap)| {
+            Some((number, session.tail.as_ref()?.attempt))
+        };
+        let tails: Vec<(u64, u64)> = recent.sessions.iter().filter_map(tail).collect();
+        let covered = covered.clone();
+        self.thread.call(move |tree| {
+            let mut batch = sled::Batch::default();
+            // First, since a new session may have taken the id of a deleted one.
+            for number in deleted {
+                remove_session(tree, number, &mut batch)?;
+                batch.insert(Key::Deleted(number).encode(), &[]);
+            }
+            for (number, attempt) in tails {
+                for row in tree.scan_prefix(keys::tail_of(number)) {
+                    let (key, value) = row?;
+                    if keys::tail_part(&key, &value).is_none_or(|(other, ..)| other != attempt) {
+                        batch.remove(key);
+                    }
+                }
+            }
+            for (key, value) in rows {
+                batch.insert(key, value);
+            }
+            batch.insert(Key::Covered.encode(), to_json(&covered));
+            tree.apply_batch(batch)
+        })?;
+        self.thread.sync()
+    }
+
+    /// Says how far it goes, and nothing else. Durable when it returns.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn mark(&self, covered: &Covered) -> Result<(), IndexError> {
+        let value = to_json(covered);
+        self.thread.call(move |tree| tree.insert(Key::Covered.encode(), value).map(|_| ()))?;
+        self.thread.sync()
+    }
+
+    /// Compares it with a map of the whole journal and corrects what differs. Returns how many rows
+    /// did.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn reconcile(&self, whole: &Map, covered: &Covered) -> Result<usize, IndexError> {
+        let mut wanted: BTreeMap<Vec<u8>, Vec<u8>> = rows(whole).collect();
+        wanted.extend(whole.deleted.iter().map(|&n| (Key::Deleted(n).encode(), Vec::new())));
+        let covered = to_json(covered);
+        let corrected = self.thread.call(move |tree| {
+            let mut batch = sled::Batch::default();
+            let mut corrected = 0;
+            for row in tree {
+                let (key, value) = row?;
+                match wanted.remove(&key[..]) {
+                    Some(right) if value == right => {}
+                    Some(right) => {
+                        batch.insert(&key[..], right);
+                        corrected += 1;
+                    }
+                    None if key[..] == Key::Covered.encode()[..] => {}
+                    None => {
+                        batch.remove(&key[..]);
+                        corrected += 1;
+                    }
+                }
+            }
+            corrected += wanted.len();
+            for (key, value) in wanted {
+                batch.insert(key, value);
+            }
+            batch.insert(Key::Covered.encode(), covered);
+            tree.apply_batch(batch)?;
+            Ok(corrected)
+        })?;
+        self.thread.sync()?;
+        Ok(corrected)
+    }
+
+    /// The number of the session with this id.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn find(&self, id: &str) -> Result<Option<u64>, IndexError> {
+        let key = Key::Id(id.as_bytes()).encode();
+        self.thread.call(move |tree| Ok(tree.get(key)?.and_then(|value| keys::number(&value))))
+    }
+
+    /// What it knows of a session, blocks and all.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn session(&self, number: u64) -> Result<Option<SessionMap>, IndexError> {
+        self.thread.call(move |tree| {
+            let Some(value) = tree.get(Key::Session(number).encode())? else {
+                return Ok(None);
+            };
+            let mut session = SessionValue::decode(&value).unwrap_or_default().into_map();
+            for row in tree.scan_prefix(keys::blocks_of(number)) {
+                let (key, value) = row?;
+                session.blocks.extend(keys::block(&key, &value));
+            }
+            if let Some(tail) = &mut session.tail {
+                for row in tree.scan_prefix(keys::tail_of(number)) {
+                    let (key, value) = row?;
+                    let part = keys::tail_part(&key, &value);
+                    let current = part.filter(|(attempt, ..)| *attempt == tail.attempt);
+                    tail.parts.extend(current.map(|(_, serial, place)| (serial, place)));
+                }
+            }
+            Ok(Some(session))
+        })
+    }
+
+    /// Catalog entries with ids after `after`, in order of id.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn page(&self, after: Option<&str>, limit: usize) -> Result<Vec<Listed>, IndexError> {
+        use std::ops::Bound;
+        let start = match after {
+            Some(id) => Bound::Excluded(Key::Id(id.as_bytes()).encode()),
+            None => Bound::Included(Key::Id(b"").encode()),
+        };
+        self.thread.call(move |tree| {
+            let mut out = Vec::new();
+            for row in tree.range((start, Bound::Excluded(keys::after_ids()))).take(limit) {
+                let Some(number) = keys::number(&row?.1) else { continue };
+                if let Some(value) = tree.get(Key::Session(number).encode())? {
+                    let session = SessionValue::decode(&value).unwrap_or_default().into_map();
+                    out.push(Listed { number, session });
+                }
+            }
+            Ok(out)
+        })
+    }
+
+    /// Where the last record of a key stands.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn value(&self, key: &[u8]) -> Result<Option<Place>, IndexError> {
+        let key = Key::Kv(key).encode();
+        self.thread.call(move |tree| Ok(tree.get(key)?.and_then(|value| keys::place(&value))))
+    }
+
+    /// The blocks that it has in a segment, with their sessions: what a damaged segment held.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn blocks_in(&self, segments: BTreeSet<u64>) -> Result<Vec<(u64, Block)>, IndexError> {
+        self.thread.call(move |tree| {
+            let mut out = Vec::new();
+            for row in tree.scan_prefix(keys::all_blocks()) {
+                let (key, value) = row?;
+                if let (Some(number), Some(block)) =
+                    (keys::session_of(&key), keys::block(&key, &value))
+                    && segments.contains(&block.place.segment)
+                {
+                    out.push((number, block));
+                }
+            }
+            Ok(out)
+        })
+    }
+}
+
+fn to_json(covered: &Covered) -> Vec<u8> {
+    // Numbers, a bool and an array of bytes: this cannot fail.
+    serde_json::to_vec(covered).unwrap_or_default()
+}
+
+/// The rows that a map asks for.
+fn rows(map: &Map) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
+    let ids = map
+        .ids
+        .iter()
+        .map(|(id, number)| (Key::Id(id.as_bytes()).encode(), number.to_be_bytes().to_vec()));
+    let sessions = map.sessions.iter().map(|(&number, session)| {
+        (Key::Session(number).encode(), SessionValue::of(session).encode())
+    });
+    let blocks = map.sessions.iter().flat_map(|(&number, session)| {
+        session.blocks.iter().map(move |block| keys::block_row(number, block))
+    });
+    let kv = map
+        .kv
+        .iter()
+        .map(|(key, place)| (Key::Kv(key).encode(), keys::place_bytes(*place).to_vec()));
+    let tails = map.sessions.iter().flat_map(|(&number, session)| {
+        session.tail.iter().flat_map(move |tail| {
+            let row = move |&(serial, place): &(u32, Place)| {
+                keys::tail_row(number, tail.attempt, serial, place)
+            };
+            tail.parts.iter().map(row)
+        })
+    });
+    ids.chain(sessions).chain(blocks).chain(tails).chain(kv)
+}
+
+fn remove_session(
+    tree: &sled::Tree,
+    number: u64,
+    batch: &mut sled::Batch,
+) -> Result<(), sled::Error> {
+    if let Some(value) = tree.get(Key::Session(number).encode())? {
+        let id = SessionValue::decode(&value).unwrap_or_default().into_map().id;
+        let key = Key::Id(id.as_bytes()).encode();
+        // A new session may have taken the id meanwhile.
+        if tree.get(&key)?.and_then(|value| keys::number(&value)) == Some(number) {
+            batch.remove(key);
+        }
+        batch.remove(Key::Session(number).encode());
+    }
+    for prefix in [keys::blocks_of(number), keys::tail_of(number)] {
+        for row in tree.scan_prefix(prefix) {
+            batch.remove(row?.0);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,103 @@
+use super::*;
+use crate::journal::{Entry, Kind};
+
+fn covered(clean: bool) -> Covered {
+    Covered { store: [7; 16], next_batch: 5, next_segment: 2, last_session: 2, clean }
+}
+
+fn entry(kind: Kind, session: u64, first_seq: u64, offset: u64, key: &str) -> Entry {
+    Entry {
+        kind,
+        session,
+        first_seq,
+        count: match kind {
+            Kind::Events => 3,
+            Kind::Tail => u32::try_from(offset).unwrap(),
+            _ => 0,
+        },
+        offset,
+        length: 100,
+        key: key.as_bytes().to_vec(),
+    }
+}
+
+fn sample() -> Map {
+    let mut map = Map::default();
+    for at in [
+        entry(Kind::Session, 1, 0, 50, "b"),
+        entry(Kind::Session, 2, 0, 150, "a"),
+        entry(Kind::Events, 1, 0, 250, ""),
+        entry(Kind::Events, 1, 3, 350, ""),
+        entry(Kind::Tail, 2, 6, 440, ""),
+        entry(Kind::Tail, 2, 7, 450, ""),
+        entry(Kind::Tail, 2, 7, 460, ""),
+        entry(Kind::Kv, 0, 0, 550, "key"),
+    ] {
+        map.apply(1, &at);
+    }
+    map
+}
+
+#[test]
+fn what_was_added_is_found_after_a_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let map = sample();
+    Index::open(dir.path()).unwrap().add(&map, &covered(true)).unwrap();
+    let index = Index::open(dir.path()).unwrap();
+    assert_eq!(index.covered().unwrap(), Some(covered(true)));
+    assert_eq!(index.find("b").unwrap(), Some(1));
+    assert_eq!(index.session(1).unwrap().as_ref(), map.sessions.get(&1));
+    assert_eq!(index.session(2).unwrap().as_ref(), map.sessions.get(&2));
+    assert_eq!(map.sessions[&2].tail.as_ref().unwrap().parts.len(), 2);
+    // Another attempt replaces the rows of the one before.
+    let mut recent = Map::default();
+    recent.sessions.insert(2, map.sessions[&2].without_blocks());
+    recent.apply(2, &entry(Kind::Tail, 2, 8, 470, ""));
+    index.add(&recent, &covered(true)).unwrap();
+    assert_eq!(index.session(2).unwrap().as_ref(), recent.sessions.get(&2));
+    index.reconcile(&map, &covered(true)).unwrap();
+    assert_eq!(index.value(b"key").unwrap(), map.kv.get(&b"key"[..]).copied());
+    let ids = |page: Vec<Listed>| page.into_iter().map(|l| l.session.id).collect::<Vec<_>>();
+    assert_eq!(ids(index.page(None, 10).unwrap()), ["a", "b"]);
+    assert_eq!(ids(index.page(Some("a"), 10).unwrap()), ["b"]);
+    assert_eq!(index.reconcile(&map, &covered(true)).unwrap(), 0);
+}
+
+#[test]
+fn a_differing_index_is_corrected() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = Index::open(dir.path()).unwrap();
+    let mut other = sample();
+    other.apply(9, &entry(Kind::Events, 2, 0, 1, ""));
+    other.apply(9, &entry(Kind::Session, 3, 0, 1, "gone"));
+    index.add(&other, &covered(false)).unwrap();
+    assert!(index.reconcile(&sample(), &covered(false)).unwrap() > 0);
+    assert_eq!(index.reconcile(&sample(), &covered(false)).unwrap(), 0);
+    assert_eq!(index.find("gone").unwrap(), None);
+}
+
+#[test]
+fn a_deleted_session_leaves_the_catalog() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = Index::open(dir.path()).unwrap();
+    index.add(&sample(), &covered(false)).unwrap();
+    let mut recent = Map::default();
+    recent.apply(2, &entry(Kind::Tombstone, 1, 0, 50, ""));
+    index.add(&recent, &covered(false)).unwrap();
+    assert_eq!(index.find("b").unwrap(), None);
+    assert_eq!(index.session(1).unwrap(), None);
+}
+
+#[test]
+fn a_damaged_index_is_moved_aside() {
+    let dir = tempfile::tempdir().unwrap();
+    Index::open(dir.path()).unwrap().add(&sample(), &covered(true)).unwrap();
+    let conf = dir.path().join("index/conf");
+    let mut bytes = std::fs::read(&conf).unwrap();
+    bytes.iter_mut().for_each(|byte| *byte ^= 0x5a);
+    std::fs::write(&conf, bytes).unwrap();
+    assert!(Index::open(dir.path()).is_err());
+    let (index, aside) = Index::start_over(dir.path()).unwrap();
+    assert!(aside.join("conf").exists());
+    assert_eq!(index.covered().unwrap(), None);
+}

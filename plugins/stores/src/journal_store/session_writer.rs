@@ -1,0 +1,95 @@
+//! The right to write one session of a journal store.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::{BoxFuture, ready};
+use playhouse_plugin_api::store::{EventBatch, SessionWriter, StoreError};
+
+use super::claim::Claim;
+use super::job::Job;
+use super::office::Office;
+
+/// See [`SessionWriter`]. Dropping it gives the claim back without a flush.
+pub(crate) struct JournalSessionWriter {
+    office: Arc<Office>,
+    claim: Arc<Claim>,
+    closed: Arc<AtomicBool>,
+}
+
+impl JournalSessionWriter {
+    pub(crate) fn new(office: Arc<Office>, claim: Arc<Claim>) -> Self {
+        Self { office, claim, closed: Arc::new(AtomicBool::new(false)) }
+    }
+
+    fn submit(&self, job: Job) -> BoxFuture<'static, Result<(), StoreError>> {
+        if self.closed.load(Ordering::Acquire) {
+            return ready(Err(StoreError::Closed)).boxed();
+        }
+        self.office.submit(job)
+    }
+}
+
+/// Stores the header if nothing is stored yet, and makes everything before durable.
+fn flush(
+    office: &Arc<Office>,
+    claim: &Arc<Claim>,
+    materialize: bool,
+) -> BoxFuture<'static, Result<(), StoreError>> {
+    // Both are queued now, so that the flush covers what was appended before and nothing else.
+    let header = materialize.then(|| office.submit(Job::Materialize { claim: Arc::clone(claim) }));
+    let sync = office.submit(Job::Sync);
+    async move {
+        if let Some(header) = header {
+            header.await?;
+        }
+        sync.await
+    }
+    .boxed()
+}
+
+impl SessionWriter for JournalSessionWriter {
+    fn append(&self, batch: EventBatch) -> BoxFuture<'static, Result<(), StoreError>> {
+        if batch.events.is_empty() && !self.closed.load(Ordering::Acquire) {
+            return ready(Ok(())).boxed();
+        }
+        self.submit(Job::Append { claim: Arc::clone(&self.claim), batch })
+    }
+
+    fn tail(&self, attempt: u64, part: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
+        let (claim, serial) = (Arc::clone(&self.claim), self.claim.next_serial());
+        self.submit(Job::Tail { claim, attempt, serial, part })
+    }
+
+    fn flush(&self) -> BoxFuture<'static, Result<(), StoreError>> {
+        if self.closed.load(Ordering::Acquire) {
+            return ready(Err(StoreError::Closed)).boxed();
+        }
+        flush(&self.office, &self.claim, true)
+    }
+
+    fn close(&self) -> BoxFuture<'static, Result<(), StoreError>> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return ready(Ok(())).boxed();
+        }
+        let (office, claim) = (Arc::clone(&self.office), Arc::clone(&self.claim));
+        // A session that was never materialized leaves no trace.
+        let flushed = flush(&office, &claim, false);
+        async move {
+            let flushed = flushed.await;
+            office.release(&claim);
+            flushed
+        }
+        .boxed()
+    }
+}
+
+impl Drop for JournalSessionWriter {
+    fn drop(&mut self) {
+        if !self.closed.load(Ordering::Acquire) {
+            self.office.release(&self.claim);
+        }
+    }
+}

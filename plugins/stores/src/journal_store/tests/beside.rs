@@ -1,0 +1,67 @@
+//! Readers without a lock, beside a store that is being written as fast as it goes.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reader_beside_a_live_store_sees_prefixes_and_no_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = small();
+    config.journal.segment_bytes = 3000;
+    let store = Arc::new(JournalStore::open(dir.path(), config).await.unwrap());
+    let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let readers: Vec<_> = (0..2)
+        .map(|_| {
+            let (ended, dir) = (Arc::clone(&ended), dir.path().to_path_buf());
+            tokio::task::spawn_blocking(move || {
+                let mut views = 0;
+                let mut seen = vec![0; 4];
+                loop {
+                    let last = ended.load(std::sync::atomic::Ordering::Acquire);
+                    let reader = JournalReader::open(&dir).unwrap();
+                    assert_eq!(reader.damages(), []);
+                    for (n, seen) in seen.iter_mut().enumerate() {
+                        let events = match reader.read(&format!("s{n}").into()) {
+                            Ok(session) => session.events,
+                            Err(error) => {
+                                assert_eq!(error.code(), "SESSION_NOT_FOUND", "{error}");
+                                Vec::new()
+                            }
+                        };
+                        let count = events.len() as u64;
+                        assert!(count >= *seen, "a later view sees no less");
+                        assert_eq!(count % 2, 0, "half an append");
+                        assert_eq!(events, texts(0, count));
+                        *seen = count;
+                    }
+                    let report = verify(&dir).unwrap();
+                    assert!(report.is_whole(), "{report}");
+                    views += 1;
+                    if last {
+                        assert_eq!(seen, [300; 4]);
+                        return views;
+                    }
+                }
+            })
+        })
+        .collect();
+    let write = |n: u64| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            let writer = store.create(&header(&format!("s{n}")), 0).await.unwrap();
+            for turn in 0..150 {
+                writer.tail(turn, Bytes::from_static(b"chunks")).await.unwrap();
+                writer.append(batch(turn * 2, 2)).await.unwrap();
+            }
+        })
+    };
+    for writer in (0..4).map(write).collect::<Vec<_>>() {
+        writer.await.unwrap();
+    }
+    store.close().await.unwrap();
+    ended.store(true, std::sync::atomic::Ordering::Release);
+    let mut views = 0;
+    for reader in readers {
+        views += reader.await.unwrap();
+    }
+    println!("views beside a live store: cases run {views}, faults found 0");
+}

@@ -1,0 +1,4 @@
+//! Black-box tests through the facade.
+
+mod deaths;
+mod turns;
