@@ -201,6 +201,7 @@ fn core_73_newest_57_a_wake_after_a_keeping_cancel_runs_what_was_kept_first() {
     rig.followup("A").before("Dispatch").cancel_by(CancelCause::User, true).followup("C");
     rig.cancel().run();
     assert!(rig.news().ends_with("TE1(aborted)"));
+    assert_eq!(rig.statuses, [Running, Idle]);
     assert!(rig.state().inbox().is_empty());
 }
 
