@@ -335,7 +335,7 @@ fn the_interleavings_reach_every_ending() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
     let mut words = std::collections::BTreeSet::new();
-    for _ in 0..200 {
+    for _ in 0..400 {
         let ops = prop::collection::vec(op(), 0..60).new_tree(&mut runner).unwrap().current();
         let mut run = Run::new(Rig::new());
         ops.into_iter().for_each(|op| run.op(op));
