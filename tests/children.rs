@@ -393,6 +393,131 @@ async fn a_killed_child_comes_back_and_its_run_tells_of_the_crash() {
     family.ends_clean().await;
 }
 
+/// At how many polls of the runtime after the start of a spawn something else happens: enough for
+/// the child to be made and at work.
+const POLLS: usize = 120;
+
+/// Runs a test on a runtime that comes back to it after every poll of another task.
+fn poll_by_poll(test: impl Future<Output = ()>) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.event_interval(1).enable_all().build().unwrap().block_on(test);
+}
+
+async fn polls(count: usize) {
+    for _ in 0..count {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn a_cancel_of_the_tree_at_any_moment_of_a_spawn_ends_the_child_or_comes_before_it() {
+    poll_by_poll(async {
+        let (mut before, mut given_up, mut cancelled) = (0, 0, 0);
+        for count in 0..POLLS {
+            let rules = [on("", Reply::text("done").at_gate("work"))];
+            let family = family(script(rules), |plugin| plugin).await;
+            let (world, root) = (family.stage.world().clone(), family.root().agent().clone());
+            let spawning =
+                tokio::spawn(async move { spawn(&world, ChildRequest::new(&root, "work")).await });
+            polls(count).await;
+            let reached = family.stage.harness().cancel_tree(family.root(), CancelCause::User);
+            family.stage.gate("work").open();
+            let stopped = match spawning.await.unwrap() {
+                Ok(run) => run.result().await.unwrap().stop_reason,
+                Err(error) => {
+                    assert_eq!(error.code(), "ABORTED");
+                    assert!(family.children().is_empty());
+                    given_up += 1;
+                    StopReason::Aborted
+                }
+            };
+            if reached == 1 {
+                before += 1;
+                assert_eq!(stopped, StopReason::Completed, "after {count} polls");
+            } else {
+                cancelled += 1;
+                assert_eq!(stopped, StopReason::Aborted, "after {count} polls");
+            }
+            family.ends_clean().await;
+        }
+        let met = (before, given_up, cancelled);
+        assert!(
+            before > 0 && given_up > 0 && cancelled > given_up,
+            "some moment is not met: {met:?}"
+        );
+    });
+}
+
+#[test]
+fn a_disposal_of_the_parent_at_any_moment_of_a_spawn_leaves_no_child() {
+    poll_by_poll(async {
+        for count in 0..POLLS {
+            let rules = [on("", Reply::text("done").at_gate("work"))];
+            let family = family(script(rules), |plugin| plugin).await;
+            let (world, root) = (family.stage.world().clone(), family.root().agent().clone());
+            let spawning =
+                tokio::spawn(async move { spawn(&world, ChildRequest::new(&root, "work")).await });
+            polls(count).await;
+            family.root().dispose().await.unwrap();
+            assert!(family.stage.harness().agents().is_empty(), "after {count} polls");
+            match spawning.await.unwrap() {
+                Ok(run) => {
+                    assert_eq!(run.result().await.unwrap().stop_reason, StopReason::Aborted);
+                    run.dispose().await.unwrap();
+                }
+                Err(error) => {
+                    assert!(matches!(error.code(), "ABORTED" | "SCOPE_CLOSED"), "{error}")
+                }
+            }
+            assert_eq!(family.slots.taken(), 0, "after {count} polls");
+            family.ends_clean().await;
+        }
+    });
+}
+
+#[test]
+fn a_shutdown_at_any_moment_of_a_spawn_leaves_nobody() {
+    poll_by_poll(async {
+        for count in 0..POLLS {
+            let rules = [on("", Reply::text("done").at_gate("work"))];
+            let family = family(script(rules), |plugin| plugin).await;
+            let (world, root) = (family.stage.world().clone(), family.root().agent().clone());
+            let spawning =
+                tokio::spawn(async move { spawn(&world, ChildRequest::new(&root, "work")).await });
+            polls(count).await;
+            family.stage.shutdown().await.unwrap();
+            assert!(family.stage.harness().agents().is_empty(), "after {count} polls");
+            if let Ok(run) = spawning.await.unwrap() {
+                assert_eq!(run.result().await.unwrap().stop_reason, StopReason::Aborted);
+            }
+            family.ends_clean().await;
+        }
+    });
+}
+
+#[test]
+fn a_dropped_spawn_at_any_moment_leaves_its_child_to_its_owner_or_nothing() {
+    poll_by_poll(async {
+        for count in 0..POLLS {
+            let rules = [on("", Reply::text("done").at_gate("work"))];
+            let family = family(script(rules), |plugin| plugin).await;
+            let (world, root) = (family.stage.world().clone(), family.root().agent().clone());
+            let spawning =
+                tokio::spawn(async move { spawn(&world, ChildRequest::new(&root, "work")).await });
+            polls(count).await;
+            spawning.abort();
+            let dropped = spawning.await.is_err();
+            family.root().dispose().await.unwrap();
+            assert!(
+                family.stage.harness().agents().is_empty(),
+                "{count} polls, dropped: {dropped}"
+            );
+            assert_eq!(family.slots.taken(), 0, "{count} polls, dropped: {dropped}");
+            family.ends_clean().await;
+        }
+    });
+}
+
 mod subagents {
     use super::*;
 

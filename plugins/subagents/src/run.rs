@@ -15,7 +15,11 @@ use playhouse_messages::{
     log::Log,
     packed::expand,
 };
-use playhouse_plugin_api::{agent::Agent, cancel::CancelToken, creation::AgentHandle};
+use playhouse_plugin_api::{
+    agent::{Agent, Disposal},
+    cancel::CancelToken,
+    creation::AgentHandle,
+};
 use serde_json::Value;
 
 /// A diagnostic longer than this many bytes is cut.
@@ -97,8 +101,11 @@ impl Run {
         let result = async move {
             // A child that is gone has said all that it will say, in its log.
             let _ = idle.when_idle().await;
-            let mut result = ChildResult::of(&idle.session().log(), 0);
-            if cancel.is_cancelled() && result.stop_reason != StopReason::Completed {
+            let (mut result, ran) = ChildResult::fold(&idle.session().log(), 0);
+            // One that was disposed before its turn keeps its prompt, for a resume to run.
+            let kept = !ran && *idle.cell().disposal().borrow() != Disposal::Live;
+            let cancelled = cancel.is_cancelled() && result.stop_reason != StopReason::Completed;
+            if cancelled || kept {
                 result.stop_reason = StopReason::Aborted;
             }
             Ok(result)
@@ -147,6 +154,11 @@ impl ChildResult {
 
     /// Folds a child's own events: those of its log from `from` on.
     pub fn of(log: &Log, from: Seq) -> Self {
+        Self::fold(log, from).0
+    }
+
+    /// Also tells whether any turn accounts for the result.
+    fn fold(log: &Log, from: Seq) -> (Self, bool) {
         let mut work = ConsumedWork::new();
         let mut answer = None;
         let mut streamed = String::new();
@@ -177,12 +189,13 @@ impl ChildResult {
             None if work.dropped_unrun() => (StopReason::Aborted, None),
             None => (StopReason::Error, Some("it never ran".to_owned())),
         };
-        Self {
+        let result = Self {
             output: answer.or(said).unwrap_or_default(),
             structured: None,
             diagnostic: diagnostic.map(cut),
             stop_reason,
-        }
+        };
+        (result, work.end().is_some())
     }
 
     /// The output's text.
