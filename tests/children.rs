@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use playhouse::{
     Agent, AgentHandle, AgentOptions, CancelCause, EventBody, NewAgent, SessionId, TurnEndReason,
-    messages::{event::ToolResult, machine::Status},
+    messages::{event::ToolResult, invariants::Invariants, machine::Status},
     models::scripted::{Reply, Rule, Script, When},
     plugin_api::tool::{ToolFilter, tool_fn},
     subagents::{
@@ -86,9 +86,17 @@ impl Family {
         spawn(self.stage.world(), ChildRequest::new(parent, prompt)).await.unwrap()
     }
 
-    /// Nothing is left of any child; after a shutdown, of anybody.
+    /// Nothing is left of any child; after a shutdown, of anybody. All logs are whole.
     async fn ends_clean(self) {
         self.stage.shutdown().await.unwrap();
+        for agent in self.born().iter().chain([self.root().agent()]) {
+            let log = agent.session().log();
+            let mut invariants = Invariants::new();
+            for event in log.iter() {
+                invariants.observe(event).unwrap_or_else(|broken| panic!("{broken}: {log:?}"));
+            }
+            assert!(invariants.is_balanced(), "{}", trace(&log));
+        }
         assert_eq!(self.slots.taken(), 0);
         assert!(self.stage.harness().agents().is_empty());
         let metrics = tokio::runtime::Handle::current().metrics();
@@ -397,6 +405,9 @@ async fn a_killed_child_comes_back_and_its_run_tells_of_the_crash() {
 /// the child to be made and at work.
 const POLLS: usize = 120;
 
+/// As [`POLLS`], for a whole turn with two children.
+const DELEGATION_POLLS: usize = 600;
+
 /// Runs a test on a runtime that comes back to it after every poll of another task.
 fn poll_by_poll(test: impl Future<Output = ()>) {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -516,6 +527,53 @@ fn a_dropped_spawn_at_any_moment_leaves_its_child_to_its_owner_or_nothing() {
             family.ends_clean().await;
         }
     });
+}
+
+#[test]
+fn a_cancel_of_the_parent_at_any_moment_of_its_delegation_leaves_no_child_and_whole_logs() {
+    let mut ends = std::collections::BTreeMap::<String, usize>::new();
+    poll_by_poll(async {
+        for count in (0..DELEGATION_POLLS).step_by(3) {
+            let mut rules = fan_out(&["one", "two"]);
+            rules.push(on("", Reply::text("done")));
+            let family = family(script(rules), |plugin| plugin).await;
+            family.root().followup("fan out").await.unwrap();
+            polls(count).await;
+            family.root().cancel(CancelCause::User);
+            family.root().when_idle().await.unwrap();
+            assert_eq!(family.children(), [], "after {count} polls");
+            assert_eq!(family.slots.taken(), 0, "after {count} polls");
+            let end = trace(&family.root().session().log());
+            *ends.entry(end.rsplit(' ').next().unwrap().to_owned()).or_default() += 1;
+            family.ends_clean().await;
+        }
+    });
+    let met: Vec<_> = ends.keys().map(String::as_str).collect();
+    assert_eq!(met, ["TE1(aborted:user)", "TE1(completed)"], "{ends:?}");
+}
+
+#[tokio::test]
+async fn a_parent_whose_actors_die_leaves_no_child_of_the_lost_turn() {
+    for victim in [Victim::Agent, Victim::Supervisor] {
+        let mut rules = vec![on("hello?", Reply::text("still here"))];
+        rules.extend(fan_out(&["one", "two"]));
+        rules.push(on("", Reply::text("never").at_gate("shut")));
+        let family = family(script(rules), |plugin| plugin).await;
+        family.root().followup("fan out").await.unwrap();
+        family.stage.gate("shut").arrived(2).await;
+        assert!(family.stage.kill(family.root(), victim.clone()).await);
+        family.until_children(0).await;
+        family.root().when_idle().await.unwrap();
+        assert_eq!(family.slots.taken(), 0, "{victim:?}");
+        for child in family.born() {
+            assert!(matches!(last_turn(&child), Some(TurnEndReason::Aborted(_))), "{victim:?}");
+        }
+        let results = results(family.root());
+        let codes: Vec<_> = results.iter().map(|result| failure(result).0).collect();
+        assert_eq!(codes, [Some("TOOL_OUTCOME_UNKNOWN"); 2], "{victim:?}");
+        assert_eq!(family.root().prompt("hello?").await.unwrap().text, "still here");
+        family.ends_clean().await;
+    }
 }
 
 mod subagents {
