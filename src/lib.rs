@@ -23,7 +23,7 @@
 //! - [`messages`]: what actors say, and the pure machines that decide.
 //! - [`plugin_api`]: what a plugin may use.
 //! - [`supervisor`]: the harness, and who restarts what.
-//! - [`models`]: adapters.
+//! - [`models`][]: adapters.
 //! - `subagents`: delegation to child agents.
 //! - `testing`: a kit for tests (feature `testing`).
 
