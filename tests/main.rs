@@ -1,4 +1,5 @@
 //! Black-box tests through the facade.
 
 mod deaths;
+mod lifecycle;
 mod turns;
