@@ -423,3 +423,4 @@ async fn watch_root(root: JoinHandle<()>, world: Arc<World>, state: watch::Sende
     }
     state.send_replace(HarnessState::Failed(Failure::new("HARNESS_FAILED", text)));
 }
+        agent.session().cell().feed().close();

@@ -111,9 +111,8 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
         failures.extend(closed.err().map(|error| Failure::new(error.code(), error.to_string())));
     }
     session.cell().writer.close();
-    session.cell().appender.close();
-    agent.cell().actor.close();
-    world.agents.remove(agent);
+    session.cell().feed().close();
+    let announced = world.agents.remove(agent);
     agent.cell().set_disposal(Disposal::Disposed);
     world.hooks.disposed.tell(&world.scope, agent);
     agent.cell().supervisor.close();
