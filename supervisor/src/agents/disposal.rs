@@ -10,9 +10,11 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
+    slot::Slot,
     store::EventBatch,
     world::World,
 };
+use ractor::Message;
 use serde_json::json;
 
 /// The event by which a log says that its agent could not go on.
@@ -27,8 +29,8 @@ pub async fn dispose(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(
     // The loop's own graces bound its end; twice that is a fault of ours, and must not hang a caller.
     let patience = world.limits.grace * 2 + Duration::from_secs(5);
     match tokio::time::timeout(patience, agent.when_idle()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(gone)) => failures.push(gone.into()),
+        // Gone: a predecessor of the supervisor had got further.
+        Ok(Ok(()) | Err(_)) => {}
         Err(_) => failures.push(Failure::new("DISPOSE_TIMEOUT", "the agent did not become idle")),
     }
     release(world, agent, failures).await
@@ -106,6 +108,9 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
     if let Ok(closed) = session.cell().writer.call(|_, reply| WriterMessage::Close { reply }).await
     {
         failures.extend(closed.err());
+    // Nobody is told any more that something was accepted, so nothing accepted is left out below.
+    retire(&agent.cell().actor, patience).await;
+    retire(&session.cell().appender, patience).await;
     } else if let Some(handle) = session.cell().handle() {
         let closed = handle.close().await;
         failures.extend(closed.err().map(|error| Failure::new(error.code(), error.to_string())));
@@ -124,6 +129,22 @@ fn combined(agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {
     match failures.len() {
         0 => Ok(()),
         1 => Err(failures.remove(0)),
+/// Releases an agent that no supervisor took over.
+pub async fn discard(world: &World, agent: &Agent) -> Result<(), Failure> {
+    agent.session().cell().writer.close();
+    release(world, agent, Vec::new()).await
+}
+
+/// Closes a slot, and waits until its actor has done what it was at.
+async fn retire<M: Message>(slot: &Slot<M>, patience: Duration) {
+    let last = slot.live();
+    slot.close();
+    if let Some(last) = last {
+        // One that is dead already cannot be stopped; one that hangs is killed with its supervisor.
+        let _ = last.stop_and_wait(None, Some(patience)).await;
+    }
+}
+
         _ => {
             let all: Vec<_> = failures.iter().map(ToString::to_string).collect();
             let text = format!("agent \"{}\" disposal failed: [{}]", agent.id(), all.join("; "));
