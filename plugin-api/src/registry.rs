@@ -54,14 +54,15 @@ impl AgentRegistry {
         Ok(Reservation { registry: self.clone(), id: Some(id) })
     }
 
-    /// Removes exactly this agent; a successor of the same id stays.
-    pub fn remove(&self, agent: &Agent) {
+    /// Removes exactly this agent; a successor of the same id stays, and so does the reservation of
+    /// a creation that has not given up its id. Returns whether the agent was live.
+    pub fn remove(&self, agent: &Agent) -> bool {
         let mut agents = self.agents.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(Entry::Live(held) | Entry::Reserved(Some(held))) = agents.get(agent.id())
-            && held == agent
-        {
+        let live = matches!(agents.get(agent.id()), Some(Entry::Live(held)) if held == agent);
+        if live {
             agents.remove(agent.id());
         }
+        live
     }
 
     /// The live agent of this id.
@@ -90,6 +91,16 @@ impl AgentRegistry {
             Entry::Reserved(_) => None,
         });
         live.collect()
+    }
+
+    /// All agents, live or still being made.
+    pub fn all(&self) -> Vec<Agent> {
+        let agents = self.agents.read().unwrap_or_else(PoisonError::into_inner);
+        let made = agents.values().filter_map(|entry| match entry {
+            Entry::Live(agent) => Some(agent.clone()),
+            Entry::Reserved(agent) => agent.clone(),
+        });
+        made.collect()
     }
 
     /// The live agents that this one delegated to, ordered by id.
@@ -153,7 +164,7 @@ impl Reservation {
     /// # Panics
     ///
     /// If the agent has another id.
-    pub fn commit(mut self, agent: &Agent) {
+    pub fn commit(&mut self, agent: &Agent) {
         let id = self.id.take();
         assert_eq!(id.as_ref(), Some(agent.id()), "a reservation is for its own id");
         let mut agents = self.registry.agents.write().unwrap_or_else(PoisonError::into_inner);

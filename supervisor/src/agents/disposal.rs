@@ -20,14 +20,17 @@ use serde_json::json;
 /// The event by which a log says that its agent could not go on.
 pub const AGENT_FAILED: &str = "agent/failed";
 
+/// What is waited for on top of the grace time: longer is a fault of ours, and must not hang a caller.
+pub const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Ends an agent: cancels it and everything it owns, waits until all of it is quiet, releases
 /// scope, write handle and registry entry. Every stage runs, whatever became of the one before.
 pub async fn dispose(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
     let mut failures = Vec::new();
     agent.cancel_with(CancelCause::Disposed, keep_inbox);
     failures.extend(dispose_owned(world, agent, keep_inbox).await.err());
-    // The loop's own graces bound its end; twice that is a fault of ours, and must not hang a caller.
-    let patience = world.limits.grace * 2 + Duration::from_secs(5);
+    // The loop's own graces bound its end.
+    let patience = world.limits.grace * 2 + PATIENCE;
     match tokio::time::timeout(patience, agent.when_idle()).await {
         // Gone: a predecessor of the supervisor had got further.
         Ok(Ok(()) | Err(_)) => {}
@@ -100,17 +103,17 @@ async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result
 }
 
 async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {
-    let patience = world.limits.grace + Duration::from_secs(5);
+    let patience = world.limits.grace + PATIENCE;
     if tokio::time::timeout(patience, agent.scope().close_and_wait()).await.is_err() {
         failures.push(Failure::new("DISPOSE_TIMEOUT", "a task of the agent's scope does not end"));
     }
     let session = agent.session();
-    if let Ok(closed) = session.cell().writer.call(|_, reply| WriterMessage::Close { reply }).await
-    {
-        failures.extend(closed.err());
     // Nobody is told any more that something was accepted, so nothing accepted is left out below.
     retire(&agent.cell().actor, patience).await;
     retire(&session.cell().appender, patience).await;
+    if let Ok(closed) = session.cell().writer.call(|_, reply| WriterMessage::Close { reply }).await
+    {
+        failures.extend(closed.err());
     } else if let Some(handle) = session.cell().handle() {
         let closed = handle.close().await;
         failures.extend(closed.err().map(|error| Failure::new(error.code(), error.to_string())));
@@ -119,16 +122,13 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
     session.cell().feed().close();
     let announced = world.agents.remove(agent);
     agent.cell().set_disposal(Disposal::Disposed);
-    world.hooks.disposed.tell(&world.scope, agent);
+    if announced {
+        world.hooks.disposed.tell(agent.scope(), agent);
+    }
     agent.cell().supervisor.close();
     combined(agent, failures)
 }
 
-/// One failure as it is, several as one.
-fn combined(agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {
-    match failures.len() {
-        0 => Ok(()),
-        1 => Err(failures.remove(0)),
 /// Releases an agent that no supervisor took over.
 pub async fn discard(world: &World, agent: &Agent) -> Result<(), Failure> {
     agent.session().cell().writer.close();
@@ -145,6 +145,11 @@ async fn retire<M: Message>(slot: &Slot<M>, patience: Duration) {
     }
 }
 
+/// One failure as it is, several as one.
+fn combined(agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {
+    match failures.len() {
+        0 => Ok(()),
+        1 => Err(failures.remove(0)),
         _ => {
             let all: Vec<_> = failures.iter().map(ToString::to_string).collect();
             let text = format!("agent \"{}\" disposal failed: [{}]", agent.id(), all.join("; "));
