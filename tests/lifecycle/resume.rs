@@ -99,8 +99,7 @@ async fn every_crash_point(store: Arc<dyn Store>) {
     let all = kinds_of(&all);
     assert_eq!(all.iter().filter(|kind| *kind == "tool/result").count(), 2);
     let first_answer = all.iter().position(|kind| kind == "assistant/message").unwrap();
-    assert_eq!(all.len(), 19 - 1 + 0, "{all:?}");
-    assert!(first_answer < 15);
+    assert!(all[first_answer + 1..].contains(&"assistant/message".to_owned()));
     let (harness, model) = harness_on(store.clone()).await;
     for cut in 0..=whole.len() {
         let id = format!("cut-{cut:02}");
@@ -132,12 +131,13 @@ async fn every_crash_point(store: Arc<dyn Store>) {
         assert_eq!(kinds(&agent), before);
 
         // And the history serves a strict provider.
+        let turns = 1 + agent.inbox().len();
         let requests = model.captured().len();
         let turn = agent.session().view().last_turn;
         let outcome = agent.prompt("still there?").await.unwrap();
         assert_eq!((outcome.text.as_str(), outcome.reason), ("back", TurnEndReason::Completed));
-        assert_eq!(model.captured().len(), requests + 1);
-        assert_eq!(agent.session().view().last_turn, turn + 1);
+        assert_eq!(model.captured().len(), requests + turns);
+        assert_eq!(agent.session().view().last_turn as usize, turn as usize + turns);
         agent.dispose().await.unwrap();
     }
     harness.shutdown().await.unwrap();
@@ -373,7 +373,7 @@ async fn an_unknown_required_kind_refuses_and_an_ignorable_one_does_not() {
     for _ in 0..2 {
         // Twice: the claim was given back.
         let error = harness.resume("required", new()).await.unwrap_err();
-        assert_eq!(error.code(), "FORMAT_UNSUPPORTED");
+        assert_eq!(error.code(), "UNKNOWN_EVENT_KIND");
         assert!(error.to_string().contains("other/kind"), "{error}");
     }
     let agent = harness.resume("ignorable", new()).await.unwrap();
