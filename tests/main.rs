@@ -4,5 +4,6 @@
 mod children;
 mod crash;
 mod deaths;
+mod lifecycle;
 mod testing;
 mod turns;
