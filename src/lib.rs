@@ -25,6 +25,9 @@
 //! - [`supervisor`]: the harness, and who restarts what.
 //! - [`models`]: adapters.
 
+#[cfg(feature = "cli")]
+pub mod cli;
+
 pub use playhouse_messages as messages;
 pub use playhouse_messages::{
     content::ContentBlock,
