@@ -1,3 +1,5 @@
 //! Black-box tests through the facade.
 
+mod crash;
+mod deaths;
 mod turns;

@@ -2,7 +2,6 @@
 //!
 //! This crate holds the vocabulary (content, messages, chunks, events), the folds that turn a log
 //! into state, the pure machines that decide, and in [`protocol`] the message enums of the actors.
-//! into state, the pure machines that decide, and the message enums of the actors (`protocol`).
 //! It does no I/O, starts no task and reads no clock: every decision is a function of its input.
 
 pub mod admission;

@@ -33,6 +33,8 @@ use playhouse_plugin_api::{
 use ractor::{ActorRef, RpcReplyPort, rpc::CallResult};
 use tokio_util::task::TaskTracker;
 
+use super::disposal;
+
 /// Makes the agents of a harness.
 #[derive(Debug, Clone)]
 pub struct Maker {
@@ -343,12 +345,26 @@ impl Creation<'_> {
             world.ids.clone(),
         ));
         reservation.made(&agent);
+        if let Err(failure) = self.adopt(&agent).await {
+            // Nobody supervises it, so nobody else will ever fill its slots.
+            let _ = disposal::release_unsupervised(world, &agent).await;
+            return Err(failure);
+        }
         match self.bring_up(&new, from, &agent, reservation).await {
             Ok(()) => Ok(agent),
             Err(failure) => {
                 self.roll_back(&agent).await;
                 Err(failure)
             }
+        }
+    }
+
+    async fn adopt(&self, agent: &Agent) -> Result<(), Failure> {
+        let id = agent.id().clone();
+        let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
+        match adopted.await {
+            Ok(CallResult::Success(adopted)) => adopted,
+            _ => Err(shutting_down()),
         }
     }
 
@@ -360,12 +376,6 @@ impl Creation<'_> {
         reservation: Reservation,
     ) -> Result<(), Failure> {
         let world = &self.maker.world;
-        let id = agent.id().clone();
-        let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
-        match adopted.await {
-            Ok(CallResult::Success(adopted)) => adopted?,
-            _ => return Err(shutting_down()),
-        }
         // The owner's closing disposes the agent, whoever holds its handle.
         let owned = Arc::downgrade(agent.cell());
         let closing = self.owner.on_close(move || {
@@ -397,15 +407,22 @@ impl Creation<'_> {
         let created = Created { agent: agent.clone(), source: from, cancel: self.cancel.clone() };
         self.while_wanted(world.hooks.created.run(agent.scope(), created)).await??;
         self.wanted()?;
-        // Input that came early may run. A successor of the actor is not held back anyway.
-        let _ = agent.cell().actor.cast(AgentMessage::Maintained);
+        self.release_input(agent).await;
         Ok(())
+    }
+
+    /// Input that came early may run. The driver may not have started yet; one that is a successor
+    /// already is not held back anyway.
+    async fn release_input(&self, agent: &Agent) {
+        if let Ok(driver) = agent.cell().actor.next(None).await {
+            let _ = driver.cast(AgentMessage::Maintained);
+        }
     }
 
     /// Releases everything. Pending input stays in the log, and what was stored stays stored.
     async fn roll_back(&self, agent: &Agent) {
         agent.cancel_with(playhouse_messages::event::CancelCause::Disposed, true);
-        let _ = agent.cell().actor.cast(AgentMessage::Maintained);
+        self.release_input(agent).await;
         if let Err(failure) = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await {
             // The caller gets the failure that came first.
             tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
