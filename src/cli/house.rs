@@ -9,6 +9,7 @@ use playhouse_plugin_api::{
     options::AgentOptions,
 };
 use playhouse_stores::{JournalStore, JournalStoreConfig};
+use playhouse_subagents::{EVENT_KINDS, Subagents};
 use playhouse_supervisor::{
     harness::Harness,
     plugin_host::{PluginHandle, PluginStatus},
@@ -51,7 +52,11 @@ pub async fn open(
     for damage in store.damages() {
         tracing::error!("the store is damaged: {damage}");
     }
-    let mut builder = Harness::builder().store(store);
+    let mut builder = crate::minimal().store(store).plugin(crate::Identity);
+    // Whether or not sub-agents are hosted now: sessions of earlier ones must load.
+    for kind in EVENT_KINDS {
+        builder = builder.event_kind(kind);
+    }
     if let Some(calls) = config.max_parallel_tool_calls {
         builder = builder.max_parallel_tool_calls(calls);
     }
@@ -60,6 +65,7 @@ pub async fn open(
         register(harness.world(), adapters)?;
         for plugin in hosted {
             let handle = match plugin {
+                Hosted::Subagents(plugin) => harness.host(plugin).await,
                 Hosted::Lookup(plugin) => harness.host(plugin).await,
             };
             set_up(handle.map_err(|error| Failure::new(error.code(), error.to_string()))?).await?;
@@ -78,12 +84,14 @@ pub async fn open(
 }
 
 enum Hosted {
+    Subagents(Subagents),
     Lookup(Lookup),
 }
 
 impl Hosted {
     fn named(name: &str) -> Option<Self> {
         match name {
+            "subagents" => Some(Self::Subagents(Subagents::new())),
             "lookup" => Some(Self::Lookup(Lookup)),
             _ => None,
         }
