@@ -65,6 +65,7 @@ impl WriterShell {
         let Some(work) = self.next_work() else { return };
         self.busy = true;
         let handle = self.args.handle.clone();
+        let cell = self.args.cell.clone();
         let myself = myself.clone();
         let span = tracing::debug_span!("flush", session = %self.session());
         let work = async move {
@@ -88,6 +89,8 @@ impl WriterShell {
                 }
                 Work::Close(reply) => {
                     let closed = handle.close().await.map_err(store_failure);
+                    // Before anybody hears of it: there is no successor to wait for.
+                    cell.writer.close();
                     let _ = reply.send(closed);
                     myself.stop(None);
                 }

@@ -117,7 +117,9 @@ impl Supervision {
             Part::Session => cell.appender.vacate(id),
             Part::Writer => cell.writer.vacate(id),
         }
-        if *agent.cell().disposal().borrow() == Disposal::Disposed {
+        // A writer that was closed has done its work.
+        let closed = part == Part::Writer && cell.writer.is_closed();
+        if closed || *agent.cell().disposal().borrow() == Disposal::Disposed {
             return;
         }
         let now = Instant::now();
