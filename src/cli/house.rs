@@ -12,7 +12,7 @@ use playhouse_stores::{JournalStore, JournalStoreConfig};
 use playhouse_subagents::{EVENT_KINDS, Subagents};
 use playhouse_supervisor::{
     harness::Harness,
-    plugin_host::{PluginHandle, PluginStatus},
+    plugin_host::{HostError, PluginHandle, PluginStatus},
 };
 
 use super::{
@@ -52,7 +52,7 @@ pub async fn open(
     for damage in store.damages() {
         tracing::error!("the store is damaged: {damage}");
     }
-    let mut builder = crate::minimal().store(store).plugin(crate::Identity);
+    let mut builder = crate::minimal().store(store);
     // Whether or not sub-agents are hosted now: sessions of earlier ones must load.
     for kind in EVENT_KINDS {
         builder = builder.event_kind(kind);
@@ -63,12 +63,13 @@ pub async fn open(
     let harness = builder.start().await?;
     let furnish = async {
         register(harness.world(), adapters)?;
+        set_up(harness.host(crate::Identity).await).await?;
         for plugin in hosted {
             let handle = match plugin {
                 Hosted::Subagents(plugin) => harness.host(plugin).await,
                 Hosted::Lookup(plugin) => harness.host(plugin).await,
             };
-            set_up(handle.map_err(|error| Failure::new(error.code(), error.to_string()))?).await?;
+            set_up(handle).await?;
         }
         Ok::<_, CliError>(())
     };
@@ -109,7 +110,8 @@ impl Hosted {
 }
 
 /// Waits until a plugin is set up: an agent's first step must see its tools.
-async fn set_up(plugin: PluginHandle) -> Result<(), CliError> {
+async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError> {
+    let plugin = hosted.map_err(|error| Failure::new(error.code(), error.to_string()))?;
     let mut status = plugin.watch();
     let settled = |status: &PluginStatus| {
         matches!(
