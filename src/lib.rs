@@ -28,6 +28,8 @@
 //! - `testing`: a kit for tests (feature `testing`).
 
 mod base;
+#[cfg(feature = "cli")]
+pub mod cli;
 #[cfg(feature = "testing")]
 pub mod testing;
 
