@@ -55,7 +55,7 @@ pub fn admit_prompt(
         }
         return changes;
     }
-    let effective = active_tails().last().map_or(head, |(_, text)| text);
+    let effective = active_tails().next_back().map_or(head, |(_, text)| text);
     if in_history && effective.is(rendered) {
         return Vec::new();
     }
@@ -85,7 +85,8 @@ mod tests {
             let nodes = |texts: Vec<NodeText>| -> Vec<(Seq, NodeText)> {
                 texts.into_iter().enumerate().map(|(at, text)| (at as Seq * 10, text)).collect()
             };
-            let table: Vec<(Vec<NodeText>, &str, bool, bool, Vec<P>)> = vec![
+            type Row = (Vec<NodeText>, &'static str, bool, bool, Vec<P>);
+            let table: Vec<Row> = vec![
                 // 1: no node: even an empty prompt reserves the slot.
                 (vec![], "", false, false, vec![P::Append]),
                 (vec![], "p", true, true, vec![P::Append]),

@@ -56,10 +56,38 @@ impl<T: Clone> Chunked<T> {
         })
     }
 
-    /// Puts `items` in the place of a range, clipped to the list. Chunks before it stay shared.
+    /// Puts an item in the place of another. Every chunk but its own stays shared.
+    fn set(&mut self, index: usize, item: T) {
+        let full = self.full.len() * CHUNK_LEN;
+        if index >= full {
+            Arc::make_mut(&mut self.tail)[index - full] = item;
+            return;
+        }
+        let chunk = &mut Arc::make_mut(&mut self.full)[index / CHUNK_LEN];
+        let mut items = chunk.to_vec();
+        items[index % CHUNK_LEN] = item;
+        *chunk = items.into();
+    }
+
+    /// Puts `items` in the place of a range, clipped to the list. Chunks before it stay shared; where
+    /// one item takes the place of one, those after it too.
     pub(crate) fn splice(&mut self, range: Range<usize>, items: impl IntoIterator<Item = T>) {
         let end = range.end.min(self.len());
         let start = range.start.min(end);
+        let mut items = items.into_iter().peekable();
+        if end == start + 1
+            && let Some(item) = items.next()
+        {
+            if items.peek().is_none() {
+                return self.set(start, item);
+            }
+            return self.rebuild(start..end, std::iter::once(item).chain(items));
+        }
+        self.rebuild(start..end, items);
+    }
+
+    fn rebuild(&mut self, range: Range<usize>, items: impl Iterator<Item = T>) {
+        let Range { start, end } = range;
         let keep = (start / CHUNK_LEN).min(self.full.len());
         let rest: Vec<T> = self
             .range(keep * CHUNK_LEN..start)
@@ -97,6 +125,10 @@ mod tests {
                         vector.push(item);
                         list.push(item);
                     }
+                }
+                if let Some(item) = vector.get_mut(a) {
+                    *item = b;
+                    list.splice(a..a + 1, [b]);
                 }
                 prop_assert_eq!(list.len(), vector.len());
                 prop_assert!(list.iter().eq(&vector));

@@ -11,6 +11,7 @@ use crate::{
     chunk::Failure,
     consumed::ConsumedWork,
     event::{Event, EventBody, NewEvent, Seq},
+    gate::GateFault,
     history::History,
     id::{CallId, MessageId},
     inbox::{Inbox, InboxError},
@@ -44,6 +45,9 @@ pub enum AppendError {
     /// It adds a tool without a definition.
     #[error(transparent)]
     Tools(#[from] MissingDefinition),
+    /// It would make the conversation one that a strict provider refuses.
+    #[error(transparent)]
+    History(#[from] GateFault),
     /// It is a result of a call that the step did not start.
     #[error("tool result for \"{call}\", which has no `tool/call` in this step")]
     ResultWithoutCall {
@@ -61,6 +65,7 @@ impl AppendError {
             Self::Surface(fault) => fault.code(),
             Self::Inbox(fault) => fault.code(),
             Self::Tools(fault) => fault.code(),
+            Self::History(fault) => fault.code(),
             Self::ResultWithoutCall { .. } => "TOOL_RESULT_WITHOUT_CALL",
         }
     }

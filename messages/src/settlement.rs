@@ -1,5 +1,7 @@
 //! How a model attempt ends in the log: exactly one settlement, or none that can be written.
 
+use std::collections::HashSet;
+
 use crate::{
     assembler::BlockAssembler,
     chunk::{Failure, FinishReason},
@@ -162,6 +164,11 @@ pub fn settle(
             let failure = Failure::new(fault.code(), fault.to_string());
             Settlement::Unassembled { failure }
         }
+        Ok(assembled) if !distinct(&assembled.content) => {
+            let text = "the model called tools with an empty id, or two of one id";
+            let failure = Failure::new("INVALID_TOOL_CALL_ID", text);
+            Settlement::Failed { event: attempt(records), failure }
+        }
         Ok(assembled) => {
             let max_tokens = reason == FinishReason::MaxTokens;
             let event = message(assembled.content, assembled.replay_state, records, false);
@@ -172,6 +179,15 @@ pub fn settle(
             Settlement::Message { event, calls, max_tokens }
         }
     }
+}
+
+/// Whether results can be told apart: a message whose calls cannot would fail every later request.
+fn distinct(content: &[ContentBlock]) -> bool {
+    let mut ids = HashSet::new();
+    content.iter().all(|block| match block {
+        ContentBlock::ToolCall(call) => !call.id.as_str().is_empty() && ids.insert(&call.id),
+        _ => true,
+    })
 }
 
 #[cfg(test)]

@@ -225,13 +225,14 @@ impl fmt::Debug for Registration {
 mod tests {
     use super::*;
 
-    fn recorder()
-    -> (Arc<Mutex<Vec<&'static str>>>, impl Fn(&'static str) -> Box<dyn FnOnce() + Send>) {
+    type Step = Box<dyn FnOnce() + Send>;
+
+    fn recorder() -> (Arc<Mutex<Vec<&'static str>>>, impl Fn(&'static str) -> Step) {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let log = seen.clone();
         let step = move |name| {
             let log = log.clone();
-            Box::new(move || log.lock().unwrap().push(name)) as Box<dyn FnOnce() + Send>
+            Box::new(move || log.lock().unwrap().push(name)) as Step
         };
         (seen, step)
     }

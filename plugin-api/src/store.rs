@@ -40,7 +40,7 @@ pub trait Store: Send + Sync + 'static {
     fn open_write<'a>(
         &'a self,
         id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<(Arc<dyn SessionWriter>, StoredSession), StoreError>>;
+    ) -> BoxFuture<'a, Result<OpenedSession, StoreError>>;
 
     /// Reads a session without a claim, also beside its writer. Never changes storage.
     fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>>;
@@ -97,6 +97,9 @@ pub trait SessionWriter: Send + Sync + 'static {
     /// methods fail with [`StoreError::Closed`].
     fn close(&self) -> BoxFuture<'static, Result<(), StoreError>>;
 }
+
+/// A claim on a stored session, and the session as it is stored.
+pub type OpenedSession = (Arc<dyn SessionWriter>, StoredSession);
 
 /// Events as the JSON text that the log keeps, contiguous from `first_seq`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

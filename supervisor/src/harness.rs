@@ -191,13 +191,7 @@ impl HarnessBuilder {
         let registry = world.tools.registry().clone();
         world
             .prompts
-            .tools(&scope, move |ctx| {
-                let schemas = registry.schemas(&ctx.scope).unwrap_or_else(|fault| {
-                    tracing::error!(%fault, "the tools cannot be listed");
-                    Arc::new([])
-                });
-                ToolOffer::from(schemas.to_vec())
-            })
+            .tools(&scope, move |ctx| ToolOffer::from(registry.schemas(&ctx.scope).to_vec()))
             .map_err(|fault| set_up(&fault))?;
         world
             .services
@@ -369,13 +363,12 @@ impl Harness {
         plugins.shutdown().await;
         world.scope.close_and_wait().await;
         guard.abort();
-        for stopped in [
+        let stops = [
             root.stop_and_wait(None, None).await.err(),
             providers.stop_and_wait(None, None).await.err(),
-        ] {
-            if let Some(fault) = stopped {
-                tracing::debug!(%fault, "a root had ended before");
-            }
+        ];
+        for fault in stops.into_iter().flatten() {
+            tracing::debug!(%fault, "a root had ended before");
         }
         if let Some(store) = &world.store
             && let Err(error) = store.close().await

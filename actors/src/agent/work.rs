@@ -24,7 +24,6 @@ use playhouse_plugin_api::{
     cancel::CancelToken,
     hook::HookResult,
     llm::terminal_chunk,
-    options::Durability,
     points::{PreStep, RequestError, RequestProposal, TurnStopping},
     prompt::{AssembleContext, Assembly, render_prompt, runtime_sections},
     slot::Gone,
@@ -34,7 +33,10 @@ use playhouse_plugin_api::{
 use ractor::ActorCell;
 use tokio::sync::mpsc;
 
-use super::host::AgentHost;
+use super::{
+    checkpoint::{checkpoint, is_strict},
+    host::AgentHost,
+};
 use crate::provider::is_unserved;
 
 /// Chunks that a provider may be ahead of the attempt that consumes them: the stream's credit.
@@ -85,14 +87,6 @@ impl Job {
 
 fn aborted() -> Failure {
     Failure::new("ABORTED", "the turn was cancelled")
-}
-
-/// Makes the log durable if the agent demands it.
-pub(super) async fn checkpoint(agent: &Agent) -> Result<(), Failure> {
-    if agent.options().durability == Durability::Strict {
-        agent.session().flush().await?;
-    }
-    Ok(())
 }
 
 /// S3 and S4: the prompt and tools, then the pre-step chain, whose default adds what the model has
@@ -226,10 +220,6 @@ pub(super) async fn dispatch(
     }
     let message_id = job.world.ids.message();
     Streamed::Stream { stream: Box::new(stream), end: StreamEnd::Ended, message_id }
-}
-
-fn is_strict(agent: &Agent) -> bool {
-    agent.options().durability == Durability::Strict
 }
 
 /// Hands the bound call to its provider's actor.

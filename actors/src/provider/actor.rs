@@ -55,7 +55,7 @@ impl ProviderShell {
         let number = self.next_ticket;
         let (models, bound) = (self.args.world.models.clone(), self.bound.clone());
         self.tasks.spawn(async move {
-            // Whoever gives up drops the receiver; the resolution is cut then.
+            // Whoever gives up does not wait any longer; adapters bound what they do here.
             let cancel = CancelToken::new();
             let prepared = prepare(&models, config, &cancel, number, &bound).await;
             let _ = reply.send(prepared);
@@ -109,15 +109,7 @@ async fn prepare(
 ) -> Result<Prepared, Failure> {
     let call = models.prepare(config, cancel).await?;
     let ticket = Ticket::new(number);
-    let prepared = Prepared {
-        ticket: Some(ticket.clone()),
-        config: call.config().clone(),
-        adapter_defaults: call.adapter_defaults(),
-        context_window: call.context_window(),
-        system_prompt_update: call.system_prompt_update(),
-        tool_update: call.tool_update(),
-        retry_policy: Some(call.retry_policy().clone()),
-    };
+    let prepared = call.facts(ticket.clone());
     let mut bound = lock(bound);
     bound.retain(|_, (ticket, _)| ticket.strong_count() > 0);
     bound.insert(number, (ticket.downgrade(), call));
@@ -159,11 +151,10 @@ fn open(
     Ok(call.stream(request)?)
 }
 
-/// Tells encodings of different routes and adapter instances apart.
+/// A number for the key under which a message's encoding is kept.
 fn route_key(call: &PreparedCall) -> u64 {
     let mut hasher = DefaultHasher::new();
-    call.config().route().hash(&mut hasher);
-    Arc::as_ptr(call.adapter()).cast::<()>().hash(&mut hasher);
+    call.encoding_key().hash(&mut hasher);
     hasher.finish()
 }
 

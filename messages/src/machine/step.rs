@@ -302,6 +302,10 @@ impl Machine {
     /// The log refused an event that the driver wanted (core 5.4).
     pub(super) fn refused(&mut self, error: AppendError, moment: &Moment, out: &mut Vec<Effect>) {
         let Phase::Running(run) = &mut self.phase else {
+            // A log that cannot be balanced says so at each turn; the agent answers all the same.
+            if matches!(self.phase, Phase::Repairing { .. }) {
+                self.phase = Phase::Idle;
+            }
             return self.report(error.into(), out);
         };
         let stage = std::mem::replace(&mut run.stage, Stage::Opening);

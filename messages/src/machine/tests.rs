@@ -5,6 +5,7 @@
 
 mod crash;
 mod interleavings;
+mod others;
 mod rig;
 mod theorem;
 mod trace;

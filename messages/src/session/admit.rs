@@ -1,27 +1,46 @@
 //! The admission block (core 4.5, P4 to P6): what a request needs is committed, then the request
 //! is frozen. One command, so that neither a splice nor a compaction comes between.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use super::{Admission, Admitted, Mint, SessionCore};
 use crate::{
     admission::{NodeText, PromptChange, admit_prompt},
     chunk::Failure,
+    config::ToolList,
     content::ContentBlock,
     event::{DeveloperMessage, EventBody, NewEvent, RequestHeader, StepAt, SystemMessage},
     message::{Message, Role, Source},
     request::{FrozenRequest, context_of, decide_header, header_of, tool_changes},
     session_state::AppendError,
+    validate::InvalidEvent,
 };
 
 impl SessionCore {
+    /// Commits all that the request needs, or nothing: what a strict provider would refuse must not
+    /// stay in the log, where it would fail every later request too.
     pub(super) fn admit(
         &mut self,
         admission: Admission,
         mint: &mut dyn Mint,
     ) -> Result<Admitted, AppendError> {
+        let (log, state) = (self.log.clone(), self.state.clone());
+        let admitted = self.admit_all(admission, mint);
+        if admitted.is_err() {
+            (self.log, self.state) = (log, state);
+        }
+        admitted
+    }
+
+    fn admit_all(
+        &mut self,
+        admission: Admission,
+        mint: &mut dyn Mint,
+    ) -> Result<Admitted, AppendError> {
+        let from = self.log.len();
         let Admission { at, prompt, tools, prepared, starts_series, generation_mark, .. } =
             &admission;
+        check_tools(tools)?;
         let moved = |core: &Self| core.state.surface().content_generation() != *generation_mark;
 
         let baseline = self.state.requests().header().cloned();
@@ -77,6 +96,9 @@ impl SessionCore {
         };
         let generation = self.state.surface().content_generation();
         let fault = self.gate.check(&request.messages, generation).err();
+        if let Some(fault) = fault.as_ref().filter(|fault| fault.seq() >= from) {
+            return Err(fault.clone().into());
+        }
         let fault = fault.map(|fault| Failure::new(fault.code(), fault.to_string()));
         Ok(Admitted { request, generation, fault })
     }
@@ -125,6 +147,22 @@ impl SessionCore {
         }
         Ok(())
     }
+}
+
+/// Tools that no developer message could tell of are refused before anything is committed: behind
+/// the header it would be too late.
+fn check_tools(tools: &ToolList) -> Result<(), InvalidEvent> {
+    let mut names = HashSet::new();
+    for tool in tools.iter() {
+        let refuse = |reason| InvalidEvent::AddedTool { tool: tool.name.clone(), reason };
+        if !names.insert(&tool.name) {
+            return Err(refuse("it is declared more than once"));
+        }
+        if !tool.parameters.is_object() {
+            return Err(refuse("its `parameters` must be an object"));
+        }
+    }
+    Ok(())
 }
 
 fn node_text(message: &Message) -> NodeText {

@@ -269,9 +269,14 @@ impl SessionCore {
     }
 
     fn repair(&mut self, tail: Option<&UnsettledTail>) -> Result<Repaired, AppendError> {
-        for closer in repair::interrupted_closers(&self.log, tail) {
-            let Event { time, body, surface, sources, ignorable, .. } = closer;
-            self.append_at(NewEvent { body, surface, sources, ignorable }, time)?;
+        let mut closers = repair::interrupted_closers(&self.log, tail);
+        let refused = |closer: &Event| self.state.check(&self.log, &unplaced(closer)).is_err();
+        if tail.is_some() && closers.first().is_some_and(refused) {
+            // A tail that the log does not take must not keep the turn open.
+            closers = repair::interrupted_closers(&self.log, None);
+        }
+        for closer in closers {
+            self.append_at(unplaced(&closer), closer.time)?;
         }
         let inbox = self.state.inbox();
         Ok(Repaired {
@@ -285,6 +290,11 @@ impl SessionCore {
     pub fn pending(&self, target: InboxTarget) -> &[SharedMessage] {
         self.state.inbox().list(target)
     }
+}
+
+fn unplaced(event: &Event) -> NewEvent {
+    let Event { body, surface, sources, ignorable, .. } = event.clone();
+    NewEvent { body, surface, sources, ignorable }
 }
 
 #[cfg(test)]

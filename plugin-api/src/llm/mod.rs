@@ -20,12 +20,15 @@ mod project;
 pub mod protocol_check;
 mod registry;
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod scenario;
 
 pub use error::{LlmError, ModelPart};
 pub use normalise::{ChunkStream, normalise, terminal_chunk};
 pub use prepare::{CallInput, EncodingKey, PreparedCall};
-pub use registry::{AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard};
+pub use registry::{
+    AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard, check_retry_policy,
+};
 
 /// Speaks one provider's wire.
 ///

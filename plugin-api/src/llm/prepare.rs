@@ -19,6 +19,7 @@ use playhouse_messages::{
     },
     id::SessionId,
     message::SharedMessage,
+    prepared::{Prepared, Ticket},
 };
 
 use super::{
@@ -179,6 +180,19 @@ impl PreparedCall {
             model: self.encoding.route.model.clone(),
             context_window: self.context_window(),
             system_prompt_update: self.system_prompt_update(),
+        }
+    }
+
+    /// What the loop is told of the call, under the ticket that finds the call again.
+    pub fn facts(&self, ticket: Ticket) -> Prepared {
+        Prepared {
+            ticket: Some(ticket),
+            config: self.config.clone(),
+            adapter_defaults: self.adapter_defaults,
+            context_window: self.context_window(),
+            system_prompt_update: self.system_prompt_update(),
+            tool_update: self.tool_update(),
+            retry_policy: Some(self.retry_policy().clone()),
         }
     }
 

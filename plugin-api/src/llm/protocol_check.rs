@@ -139,6 +139,7 @@ pub fn checked(
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod scenario {
     use playhouse_messages::content::ContentBlock;
 

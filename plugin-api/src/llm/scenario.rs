@@ -13,6 +13,7 @@ use playhouse_messages::{
     content::ContentBlock,
     event::CancelCause,
     message::{Message, Source},
+    prepared::Ticket,
 };
 use serde_json::json;
 
@@ -276,6 +277,9 @@ async fn llm_30_defaults_are_filled_and_marked() {
     assert_eq!(call.config().reasoning_effort.as_deref(), Some("high"));
     let defaults = call.adapter_defaults();
     assert!(defaults.max_tokens && defaults.reasoning_effort);
+    let facts = call.facts(Ticket::new(7));
+    assert_eq!((facts.ticket, &facts.config), (Some(Ticket::new(7)), call.config()));
+    assert_eq!(facts.retry_policy, Some(RetryPolicy::default()));
     let explicit =
         CallConfig { max_tokens: Some(5000), reasoning_effort: Some("low".into()), ..config("p") };
     let call = prepare(&registry, explicit.clone()).await.unwrap();
@@ -393,9 +397,9 @@ async fn a_bad_retry_policy_is_refused() {
         backoff,
     };
     let backoff = Backoff::default();
-    assert_eq!(normal(&[], backoff).check(), Ok(()));
-    assert!(normal(&["A", "A"], backoff).check().is_err());
-    assert!(normal(&[""], backoff).check().is_err());
+    assert_eq!(check_retry_policy(&normal(&[], backoff)), Ok(()));
+    assert!(check_retry_policy(&normal(&["A", "A"], backoff)).is_err());
+    assert!(check_retry_policy(&normal(&[""], backoff)).is_err());
     for backoff in [
         Backoff { initial_delay_ms: 0, ..backoff },
         Backoff { max_delay_ms: 1, ..backoff },
@@ -403,7 +407,7 @@ async fn a_bad_retry_policy_is_refused() {
         Backoff { jitter_ratio: 1.5, ..backoff },
         Backoff { jitter_ratio: f64::NAN, ..backoff },
     ] {
-        assert!(RetryPolicy::Always { backoff }.check().is_err(), "{backoff:?}");
+        assert!(check_retry_policy(&RetryPolicy::Always { backoff }).is_err(), "{backoff:?}");
     }
 }
 

@@ -17,9 +17,6 @@ use crate::{
     scope::{Registration, Scope, ScopeClosed, ScopeId},
 };
 
-/// Where the tools that an order does not list go.
-pub const UNLISTED_TOOLS: &str = "<unlisted-tools>";
-
 /// The tools of a harness, in layers: one a scope. The nearest layer that has a name wins. Clones
 /// are the same registry.
 #[derive(Clone)]
@@ -34,7 +31,6 @@ struct Inner {
 struct Layers {
     next: u64,
     by_scope: HashMap<ScopeId, Layer>,
-    order: Option<Order>,
 }
 
 #[derive(Default)]
@@ -51,11 +47,6 @@ impl Layer {
 }
 
 type GuardFn = dyn Fn(&ToolCallContext) -> Option<String> + Send + Sync;
-
-struct Order {
-    before: Vec<String>,
-    after: Vec<String>,
-}
 
 /// A tool with its compiled schemas.
 pub struct RegisteredTool {
@@ -172,17 +163,6 @@ pub enum ToolRegistryError {
         /// The inherited names, joined by commas.
         known: String,
     },
-    /// A tool order is not well formed.
-    #[error("toolOrder {0}")]
-    Order(String),
-    /// A tool order lists names that nothing registered.
-    #[error("toolOrder lists unregistered tool(s) {names}; known tools: {known}")]
-    OrderUnknown {
-        /// The names, quoted.
-        names: String,
-        /// All registered names that the scope could see without restrictions.
-        known: String,
-    },
     /// The scope was closed.
     #[error(transparent)]
     Closed(#[from] ScopeClosed),
@@ -197,7 +177,6 @@ impl ToolRegistryError {
             Self::Schema { cause, .. } => cause.code(),
             Self::NotScoped { .. } | Self::EmptyFilter => "INVALID_RESTRICTION",
             Self::UnknownInherited { .. } => "UNKNOWN_TOOL",
-            Self::Order(_) | Self::OrderUnknown { .. } => "INVALID_TOOL_ORDER",
             Self::Closed(closed) => closed.code(),
         }
     }
@@ -280,24 +259,6 @@ impl ToolRegistry {
         })
     }
 
-    /// Sets in which order tools are shown to models: names, and [`UNLISTED_TOOLS`] exactly once
-    /// for the rest, which is sorted by name. The order is stable, because a provider caches
-    /// requests by their prefix.
-    pub fn set_order(&self, names: &[String]) -> Result<(), ToolRegistryError> {
-        let order = |what: String| Err(ToolRegistryError::Order(what));
-        let mut seen = BTreeSet::new();
-        if let Some(twice) = names.iter().find(|name| !seen.insert(*name)) {
-            return order(format!("lists \"{twice}\" twice"));
-        }
-        let Some(at) = names.iter().position(|name| name == UNLISTED_TOOLS) else {
-            return order(format!("must list {UNLISTED_TOOLS} exactly once"));
-        };
-        self.write().order =
-            Some(Order { before: names[..at].to_vec(), after: names[at + 1..].to_vec() });
-        self.changed();
-        Ok(())
-    }
-
     /// The tool that a call of this name reaches from `scope`.
     pub fn lookup(&self, scope: &Scope, name: &str) -> Option<Arc<RegisteredTool>> {
         let layers = self.read();
@@ -313,9 +274,9 @@ impl ToolRegistry {
         None
     }
 
-    /// The tools that `scope` sees, in the order for models. Fails only if a tool order lists a
-    /// name that nothing registered.
-    pub fn visible(&self, scope: &Scope) -> Result<Vec<Arc<dyn Tool>>, ToolRegistryError> {
+    /// The tools that `scope` sees, ordered by name: a provider caches requests by their prefix, so
+    /// the order must not depend on who registered first. The prompt registry may order otherwise.
+    pub fn visible(&self, scope: &Scope) -> Vec<Arc<dyn Tool>> {
         let mut found: BTreeMap<String, Arc<dyn Tool>> = BTreeMap::new();
         let layers = self.read();
         let mut filters: Vec<&ToolFilter> = Vec::new();
@@ -328,25 +289,12 @@ impl ToolRegistry {
             }
             filters.extend(layer.filters.iter().map(|(_, filter)| filter));
         }
-        let Some(order) = &layers.order else { return Ok(found.into_values().collect()) };
-        // A tool that a restriction hides is known; its absence is fine.
-        let known = names_in(&layers, scope);
-        let listed = order.before.iter().chain(&order.after);
-        let unknown: Vec<_> = listed.filter(|name| !known.contains(*name)).collect();
-        if !unknown.is_empty() {
-            let names = quoted(unknown);
-            return Err(ToolRegistryError::OrderUnknown { names, known: joined(&known) });
-        }
-        let mut take = |names: &[String]| -> Vec<_> {
-            names.iter().filter_map(|name| found.remove(name)).collect()
-        };
-        let (before, after) = (take(&order.before), take(&order.after));
-        Ok(before.into_iter().chain(found.into_values()).chain(after).collect())
+        found.into_values().collect()
     }
 
     /// As [`ToolRegistry::visible`], as a request carries it.
-    pub fn schemas(&self, scope: &Scope) -> Result<ToolList, ToolRegistryError> {
-        Ok(self.visible(scope)?.iter().map(|tool| tool.schema().clone()).collect())
+    pub fn schemas(&self, scope: &Scope) -> ToolList {
+        self.visible(scope).iter().map(|tool| tool.schema().clone()).collect()
     }
 
     /// How a call would run that starts now: parallel only if the visible tool says so for valid
@@ -380,7 +328,7 @@ impl ToolRegistry {
         })
     }
 
-    /// Counts changes of tools, restrictions, guards and order.
+    /// Counts changes of tools, restrictions and guards.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.changes.subscribe()
     }

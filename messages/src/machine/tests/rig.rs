@@ -9,10 +9,7 @@ use super::{
 use crate::{
     chunk::Failure,
     config::ModelChoice,
-    content::ContentBlock,
-    event::{
-        CancelCause, EventBody, InboxTarget, NewEvent, Seq, ToolCall, ToolErrorInfo, ToolResult,
-    },
+    event::{CancelCause, InboxTarget, Seq},
     frame::FrameOutcome,
     header::SessionHeader,
     id::MessageId,
@@ -21,7 +18,7 @@ use crate::{
     machine::{Completion, Effect, Input, LoopOptions, Machine, Moment, Status, Streamed, Ticket},
     message::{Message, SharedMessage},
     packed::TimedChunk,
-    repair::{ABORTED_BEFORE_DISPATCH, ABORTED_BEFORE_DISPATCH_TEXT},
+    repair::UnsettledTail,
     request::FrozenRequest,
     session::{Accepted, Command, InboxEdit, Mint, Reply, SessionCore},
     session_state::{AppendError, KnownKinds, SessionState},
@@ -92,6 +89,7 @@ pub struct Counts {
     pub propose: u32,
     pub prepare: u32,
     pub recover: u32,
+    pub stopping: u32,
 }
 
 pub fn options() -> LoopOptions {
@@ -129,7 +127,12 @@ impl Rig {
 
     /// An agent that takes over after a crash.
     pub fn successor(log: Log) -> Self {
-        let (machine, repair) = Machine::successor(options(), 0, 0, None);
+        Self::successor_with(log, None)
+    }
+
+    /// As [`Rig::successor`], with what was shown of an attempt that never settled.
+    pub fn successor_with(log: Log, tail: Option<UnsettledTail>) -> Self {
+        let (machine, repair) = Machine::successor(options(), 0, 0, tail);
         let mut rig = Self::over(load(log), machine);
         rig.commands.push_back(repair);
         rig
@@ -210,6 +213,7 @@ impl Rig {
                     Effect::Propose { .. } => self.counts.propose += 1,
                     Effect::Prepare { .. } => self.counts.prepare += 1,
                     Effect::Recover { .. } => self.counts.recover += 1,
+                    Effect::Stopping { .. } => self.counts.stopping += 1,
                     Effect::Dispatch { .. } => {
                         assert_eq!(self.token, None, "a cancelled request is not sent");
                         assert!(!self.attempt_open, "invariant 29");
@@ -422,79 +426,6 @@ impl Rig {
         };
         self.input(Input::Done(task, completion));
         true
-    }
-
-    /// What the executor does with what is left of the batch.
-    fn run_tools(&mut self) -> bool {
-        let pending: Vec<_> = self.core.state().recovery().pending().collect();
-        for call in pending {
-            match (&self.token, call.started) {
-                (Some(_), None) => {
-                    self.tool_call(call.id.as_str());
-                    self.tool_result(call.id.as_str(), true);
-                }
-                (_, started) => {
-                    if started.is_none() {
-                        self.tool_call(call.id.as_str());
-                    }
-                    self.tool_result(call.id.as_str(), false);
-                }
-            }
-        }
-        self.world.concludes
-    }
-
-    pub fn append(&mut self, event: NewEvent) -> &mut Self {
-        match self.core.execute(Command::Append(vec![event]), &mut self.mint) {
-            Reply::Appended(_) => self,
-            reply => panic!("{reply:?}"),
-        }
-    }
-
-    pub fn tool_call(&mut self, id: &str) -> &mut Self {
-        let at = self.core.state().boundary().at().unwrap();
-        self.append(NewEvent::log_only(EventBody::ToolCall(ToolCall {
-            turn: at.turn,
-            step: at.step,
-            call_id: id.into(),
-            name: "tool".into(),
-            arguments: "{}".into(),
-        })))
-    }
-
-    pub fn tool_result(&mut self, id: &str, aborted: bool) -> &mut Self {
-        let at = self.core.state().boundary().at().unwrap();
-        let text = if aborted { ABORTED_BEFORE_DISPATCH_TEXT } else { "out" };
-        let content = vec![ContentBlock::text(text)];
-        let error = aborted.then(|| ToolErrorInfo {
-            name: "AbortError".into(),
-            code: ABORTED_BEFORE_DISPATCH.into(),
-            reason: None,
-        });
-        let message_id = self.mint.message_id();
-        let started = self.core.state().recovery().started(&id.into());
-        let body = EventBody::ToolResult(ToolResult {
-            turn: at.turn,
-            step: at.step,
-            message: Arc::new(Message::tool(message_id, &id.into(), aborted, content)),
-            error,
-            meta: None,
-        });
-        self.append(NewEvent::append(body).citing(started))
-    }
-
-    pub fn choose(&mut self, model: &str) -> &mut Self {
-        let choice =
-            ModelChoice { provider: "p".into(), model: model.into(), reasoning_effort: None };
-        self.append(NewEvent::log_only(EventBody::ModelSelection(choice)))
-    }
-
-    /// A compaction: a summary in the place of the nodes between these positions, inclusive.
-    pub fn compact(&mut self, start: usize, end: usize) -> &mut Self {
-        let nodes: Vec<_> = self.core.state().surface().nodes().collect();
-        let id = self.mint.message_id();
-        let body = EventBody::UserMessage(Arc::new(Message::user(id, "summary")));
-        self.append(NewEvent::replace(body, nodes[start], nodes[end], nodes[start..=end].to_vec()))
     }
 
     /// What the log gained since the last call. The whole log keeps the invariants.

@@ -7,7 +7,7 @@ use crate::{
     config::{AdapterDefaults, CallConfig, SystemPromptUpdate, ToolList, ToolUpdate},
     machine::{Decision, Entry, Preparation, Proposal},
     message::SharedMessage,
-    prepared::Prepared,
+    prepared::{Prepared, Ticket},
     runtime_context::{ContextSection, RuntimeContext},
     settlement::StreamEnd,
 };
@@ -187,7 +187,7 @@ impl World {
         config.reasoning_effort = config.reasoning_effort.or(self.default_effort.clone());
         config.max_tokens = config.max_tokens.or(self.default_max);
         let prepared = Prepared {
-            ticket: Some(1),
+            ticket: Some(Ticket::new(1)),
             adapter_defaults,
             context_window: self.window,
             system_prompt_update: self.in_history.then_some(SystemPromptUpdate::InHistory),

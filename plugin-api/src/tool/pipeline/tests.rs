@@ -109,9 +109,16 @@ fn agent(scope: &Scope) -> Agent {
     let header = Arc::new(SessionHeader::new("agent".into(), 0));
     let known = Arc::new(KnownKinds::default());
     let core = SessionCore::load(header, Log::default(), &known).unwrap();
-    let session = Session::new(SessionCell::new(&core, 0, known, 0));
+    let session = Session::new(SessionCell::new(&core, 0, known, None, 0));
     let options = AgentOptions::default();
-    Agent::new(AgentCell::new(session, scope.clone(), options, None, Arc::new(UuidIds)))
+    Agent::new(AgentCell::new(
+        session,
+        scope.clone(),
+        scope.clone(),
+        options,
+        None,
+        Arc::new(UuidIds),
+    ))
 }
 
 fn text(outcome: &ToolOutcome) -> String {

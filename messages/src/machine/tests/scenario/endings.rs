@@ -95,6 +95,7 @@ fn core_28_a_conclusion_does_not_skip_steering() {
     rig.followup("A").before("RunTools").steer("B").run();
     let news = rig.news();
     assert!(news.ends_with("TR(c1) SE1.1 IN-(S,1) SS1.2 U(B) A SE1.2 TE1(completed)"), "{news}");
+    assert_eq!(rig.counts.stopping, 1, "listeners are asked once nothing waits");
 }
 
 #[test]
@@ -107,18 +108,42 @@ fn core_29_a_stopping_listener_steers_once() {
     assert!(news.ends_with("IN-(S,1) SS1.2 U(B) A SE1.2 TE1(completed)"), "{news}");
 }
 
-#[test]
-fn core_29_steering_that_arrives_with_the_close_keeps_the_turn_open() {
+/// A turn whose close is decided when the steering of another sender is taken first.
+fn steered_close() -> Rig {
     let mut rig = Rig::new();
     rig.followup("A").before("Stopping").complete();
-    // The close is decided; the session takes the steering of another sender first.
     let close = rig.commands.pop_front().unwrap();
     let splice = rig.state().inbox().insert_at_tail(crate::event::InboxTarget::NextStep, m("B"));
     rig.append(crate::event::NewEvent::log_only(EventBody::InboxSpliced(splice.unwrap())));
     rig.commands.push_back(close);
+    rig
+}
+
+#[test]
+fn core_29_steering_that_arrives_with_the_close_keeps_the_turn_open() {
+    let mut rig = steered_close();
     rig.run();
     let news = rig.news();
     assert!(news.ends_with("IN-(S,1) SS1.2 U(B) A SE1.2 TE1(completed)"), "{news}");
+}
+
+#[test]
+fn core_5_2_a_keeping_cancel_leaves_such_steering_where_it_is() {
+    let mut rig = steered_close();
+    rig.cancel_by(crate::event::CancelCause::User, true).run();
+    let news = rig.news();
+    assert!(news.ends_with("A SE1.1 IN+(S,B) TE1(aborted)"), "{news}");
+}
+
+/// A prompt that came while the close was on its way is the going turn's to run, if it can.
+#[test]
+fn core_32_a_turn_that_goes_on_and_fails_parks_what_came() {
+    let mut rig = steered_close();
+    rig.world.pre.push_back(Pre::Fail("X"));
+    rig.followup("C").run();
+    let news = rig.news();
+    assert!(news.ends_with("TE1(error:X)"), "{news}");
+    assert_eq!(rig.core.pending(crate::event::InboxTarget::NextTurn).len(), 1);
 }
 
 #[test]

@@ -1,11 +1,18 @@
+use std::sync::Arc;
+
 use crate::{
     chunk::{Failure, FinishReason},
-    event::{EventBody, NewEvent, TurnEndReason},
+    event::{EventBody, InboxTarget, NewEvent, TurnEndReason},
     frame::FrameOutcome,
-    machine::tests::{
-        rig::Rig,
-        world::{calls, chunks, delta, fails, finish, says, throws},
+    machine::{
+        Input,
+        tests::{
+            rig::{Rig, m},
+            world::{Pre, calls, chunks, delta, fails, finish, says, throws},
+        },
     },
+    message::Message,
+    session::Reply,
 };
 
 fn ended(rig: &Rig) -> TurnEndReason {
@@ -119,7 +126,7 @@ fn core_51_no_verdict_is_terminal() {
 }
 
 #[test]
-fn newest_47_failing_middleware_is_not_offered_for_recovery() {
+fn core_52_newest_47_failing_middleware_is_not_offered_for_recovery() {
     let mut rig = Rig::new();
     rig.world.answers.push_back(throws("X"));
     rig.followup("A").run();
@@ -128,7 +135,7 @@ fn newest_47_failing_middleware_is_not_offered_for_recovery() {
 }
 
 #[test]
-fn newest_46_each_attempt_settles_its_own_stream() {
+fn core_54_newest_46_each_attempt_settles_its_own_stream() {
     let mut rig = Rig::new();
     rig.world.answers.extend([fails("X"), says("ok")]);
     rig.world.verdicts.push_back(Ok(true));
@@ -265,4 +272,72 @@ fn an_append_of_several_is_all_or_nothing() {
     rig.session();
     assert!(rig.core.log().is_empty());
     assert!(matches!(rig.replies.pop_front(), Some(crate::session::Reply::Refused(_))));
+}
+
+/// What a strict provider would refuse fails its own step, and no other.
+#[test]
+fn design_15_a_message_that_no_provider_takes_does_not_stay() {
+    let empty = |id: &str| Arc::new(Message::user(id, ""));
+    for bad in [empty("new"), m("A")] {
+        let mut rig = Rig::new();
+        rig.followup("A").run();
+        rig.news();
+        rig.world.prompt = Ok("Q".into());
+        rig.world.pre.push_back(Pre::Extra(vec![bad]));
+        rig.followup("B").run();
+        let steps = rig.steps();
+        assert!(steps.starts_with("TS2 SS2.1 SE2.1 TE2(error:HISTORY_"), "{steps}");
+        rig.followup("C").run();
+        assert_eq!(rig.steps(), "TS3 SS3.1 SYS~(Q) U(C) H(series) A SE3.1 TE3(completed)");
+    }
+}
+
+#[test]
+fn design_15_calls_of_one_id_are_a_failed_attempt() {
+    let mut rig = Rig::new();
+    rig.world.answers.extend([calls(&["c1", "c1"]), says("ok")]);
+    rig.world.verdicts.push_back(Ok(true));
+    rig.followup("A").run();
+    assert!(rig.steps().ends_with("C AT A SE1.1 TE1(completed)"));
+}
+
+#[test]
+fn a_second_send_of_a_message_opens_no_second_turn() {
+    let mut rig = Rig::new();
+    rig.followup("A").run();
+    rig.inject("S").run();
+    rig.news();
+    let retry = |rig: &mut Rig, id: &str, target| {
+        let message = m(id);
+        rig.input(Input::Send { ticket: 9, message, target, wake: true, retry: true });
+        rig.run();
+    };
+    retry(&mut rig, "A", InboxTarget::NextTurn);
+    assert_eq!(rig.news(), "");
+    // One whose wake died with the agent still wakes.
+    retry(&mut rig, "S", InboxTarget::NextStep);
+    assert!(rig.news().ends_with("U(S) A SE2.1 TE2(completed)"));
+}
+
+/// The session could not write a recovery result: both failures are told, and a cancel still makes
+/// the turn an aborted one.
+#[test]
+fn newest_53_a_recovery_that_cannot_be_recorded_is_told_with_its_cause() {
+    for (cancel, ending) in [(false, "TE1(error:UNKNOWN)"), (true, "TE1(aborted)")] {
+        let mut rig = Rig::new();
+        rig.world.unprepared.push_back(Failure::new("X", "first"));
+        rig.followup("A").before("Prepare");
+        if cancel {
+            rig.cancel();
+        }
+        rig.after("EndStep");
+        let Some(Reply::StepEnded(ended)) = rig.replies.front_mut() else { panic!() };
+        ended.unrecovered = Some(Failure::new("Y", "second"));
+        rig.run();
+        assert!(rig.news().ends_with(ending));
+        let [(1, 1, failure)] = &*rig.reports else { panic!("{:?}", rig.reports) };
+        assert!(failure.message.contains("pending tool results could not be recorded"));
+        assert!(failure.message.contains("second"));
+        assert_eq!(failure.message.contains("first"), !cancel);
+    }
 }
