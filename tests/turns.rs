@@ -45,3 +45,18 @@ async fn a_prompt_is_answered_and_the_log_tells_the_turn() {
     adapter.assert_consumed();
     harness.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_works_as_soon_as_it_is_made() {
+    let script = Script::new().reply(Reply::text("Hello."));
+    let (harness, _, first) = stage(script).await;
+    first.prompt("Hi").await.unwrap();
+    // Its actors start beside its maker, sooner or later.
+    for _ in 0..100 {
+        let options = AgentOptions::new().model("scripted", "any");
+        let agent = harness.create(NewAgent::new(options)).await.unwrap();
+        assert_eq!(agent.prompt("Hi").await.unwrap().text, "Hello.");
+        agent.dispose().await.unwrap();
+    }
+    harness.shutdown().await.unwrap();
+}

@@ -366,6 +366,9 @@ impl Creation<'_> {
             Ok(CallResult::Success(adopted)) => adopted?,
             _ => return Err(shutting_down()),
         }
+        // The supervisor starts the agent's actors in its own task: until then nobody hears that the
+        // early input is released.
+        self.while_wanted(agent.cell().supervisor.next(None)).await??;
         // The owner's closing disposes the agent, whoever holds its handle.
         let owned = Arc::downgrade(agent.cell());
         let closing = self.owner.on_close(move || {
@@ -405,7 +408,10 @@ impl Creation<'_> {
     /// Releases everything. Pending input stays in the log, and what was stored stays stored.
     async fn roll_back(&self, agent: &Agent) {
         agent.cancel_with(playhouse_messages::event::CancelCause::Disposed, true);
-        let _ = agent.cell().actor.cast(AgentMessage::Maintained);
+        // Released, it becomes idle; an actor that is not started yet would not hear it.
+        if agent.cell().supervisor.next(None).await.is_ok() {
+            let _ = agent.cell().actor.cast(AgentMessage::Maintained);
+        }
         if let Err(failure) = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await {
             // The caller gets the failure that came first.
             tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
