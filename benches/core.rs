@@ -178,7 +178,9 @@ fn folds(c: &mut Criterion) {
         let header = Arc::new(SessionHeader::new("s".into(), 0));
         group.throughput(Throughput::Elements(log.len()));
         group.bench_function(BenchmarkId::new("turns", turns), |b| {
-            b.iter(|| SessionCore::load(header.clone(), black_box(log.clone()), &KnownKinds::new()));
+            b.iter(|| {
+                SessionCore::load(header.clone(), black_box(log.clone()), &KnownKinds::new())
+            });
         });
     }
     group.finish();

@@ -114,9 +114,8 @@ fn one_turn(c: &mut Criterion) {
                 spent
             });
         });
-        let plain = runtime.block_on(async {
-            tokio::spawn(round_trip()).await.expect("the round trips end")
-        });
+        let plain = runtime
+            .block_on(async { tokio::spawn(round_trip()).await.expect("the round trips end") });
         let ratio = mean.get().as_secs_f64() / plain.as_secs_f64();
         println!("{name}: {ratio:.0} plain round trips of {plain:?}\n");
         runtime.block_on(harness.shutdown()).expect("it shuts down");

@@ -17,10 +17,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let script = Script::new()
         .rule(When::default().user_contains("quick"), Reply::text("Done: {{prompt}}."))
         .reply(Reply::text("never seen").at_gate("closed"));
-    let _ = harness
-        .world()
-        .models
-        .register(["scripted"], Arc::new(ScriptedAdapter::new(script)))?;
+    let _ =
+        harness.world().models.register(["scripted"], Arc::new(ScriptedAdapter::new(script)))?;
     let options = || AgentOptions::new().model("scripted", "any");
 
     let parent = harness.create(NewAgent::new(options()).id("lead")).await?;
@@ -35,7 +33,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     // Children run at the same time, each with a result of its own.
-    let answers = children.iter().map(|child| child.prompt(format!("a quick look at {}", child.id())));
+    let answers =
+        children.iter().map(|child| child.prompt(format!("a quick look at {}", child.id())));
     for answer in futures::future::join_all(answers).await {
         println!("{}", answer?.text);
     }

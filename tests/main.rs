@@ -1,4 +1,5 @@
 //! Black-box tests through the facade.
 
+mod architecture;
 mod deaths;
 mod turns;
