@@ -342,6 +342,7 @@ impl Harness {
             let _ = states.wait_for(down).await;
         }
         let mut failures = Vec::new();
+        world.agents.close();
         for agent in world.agents.list() {
             agent.cancel_with(CancelCause::Disposed, true);
         }

@@ -24,7 +24,7 @@ use playhouse_plugin_api::{
     cancel::CancelToken,
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
     points::{Created, CreatedFrom},
-    registry::Reservation,
+    registry::{Making, Reservation},
     scope::Scope,
     session::{Session, SessionCell},
     store::{SessionWriter, StoreError, StoredSession, StoredTail},
@@ -138,10 +138,17 @@ impl Creation<'_> {
         let owner = new.owner.clone().unwrap_or_else(|| world.scope.clone());
         let creation = Creation { maker, id, owner, cancel };
         creation.check(&new)?;
+        let making = Making {
+            lineage: world.agents.lineage_below(new.runtime_parent.as_ref()),
+            owner: creation.owner.clone(),
+            cancel: creation.cancel.clone(),
+        };
         let reservation = world
             .agents
-            .reserve(creation.id.clone())
-            .map_err(|taken| Failure::new("SESSION_ALREADY_EXISTS", taken.to_string()))?;
+            .reserve(creation.id.clone(), making)
+            .map_err(|refused| Failure::new(refused.code(), refused.to_string()))?;
+        // The owner may have disposed what it owns while this one was not yet among it.
+        creation.wanted()?;
         let prepared = match from {
             CreatedFrom::Startup => creation.fresh(&new).await?,
             CreatedFrom::Resume => creation.stored().await?,
@@ -321,7 +328,8 @@ impl Creation<'_> {
     ) -> Result<Agent, Failure> {
         let world = &self.maker.world;
         let Prepared { core, handle, stored, inherited_event_count } = prepared;
-        let scope = match self.owner.child(self.id.as_str()) {
+        let scope = new.within.as_ref().unwrap_or(&self.owner);
+        let scope = match scope.child(self.id.as_str()) {
             Ok(scope) => scope,
             Err(closed) => {
                 if let Some(handle) = handle {
@@ -339,17 +347,17 @@ impl Creation<'_> {
             scope,
             self.owner.clone(),
             new.options.clone(),
-            runtime_parent,
+            world.agents.lineage_below(runtime_parent.as_ref()),
             world.ids.clone(),
         ));
         reservation.made(&agent);
-        match self.bring_up(&new, from, &agent, reservation).await {
-            Ok(()) => Ok(agent),
-            Err(failure) => {
-                self.roll_back(&agent).await;
-                Err(failure)
-            }
+        let brought_up = self.bring_up(&new, from, &agent, &reservation).await;
+        if brought_up.is_err() {
+            self.roll_back(&agent).await;
         }
+        // The id stays taken until everything that was made for it is released.
+        drop(reservation);
+        brought_up.map(|()| agent)
     }
 
     async fn bring_up(
@@ -357,7 +365,7 @@ impl Creation<'_> {
         new: &NewAgent,
         from: CreatedFrom,
         agent: &Agent,
-        reservation: Reservation,
+        reservation: &Reservation,
     ) -> Result<(), Failure> {
         let world = &self.maker.world;
         let id = agent.id().clone();
