@@ -28,12 +28,16 @@
 //! - `testing`: a kit for tests (feature `testing`).
 
 mod base;
+#[cfg(feature = "cli")]
+pub mod cli;
 #[cfg(feature = "testing")]
 pub mod testing;
 
 #[cfg(feature = "subagents")]
 pub use base::with_subagents;
 pub use base::{Identity, base};
+#[cfg(feature = "journal")]
+pub use playhouse_stores as stores;
 pub use playhouse_messages as messages;
 pub use playhouse_messages::{
     content::ContentBlock,
@@ -63,4 +67,13 @@ pub use playhouse_supervisor::harness::{Harness, HarnessBuilder, HarnessError, H
 /// A harness with nothing in it: no store, no prompt, no tools, no models.
 pub fn minimal() -> HarnessBuilder {
     Harness::builder()
+}
+
+/// The examples of the documents, compiled and run.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/cookbook.md")]
+    mod cookbook {}
 }
