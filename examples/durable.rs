@@ -7,13 +7,13 @@ use std::sync::Arc;
 use playhouse::{
     AgentOptions, Harness, NewAgent, SessionId,
     models::scripted::{Reply, Script, ScriptedAdapter},
+    stores::{JournalStore, JournalStoreConfig},
 };
-use playhouse_stores::{JournalStore, JournalStoreConfig};
 
 /// A harness over the store in this directory, with a model that will answer `answer`.
 async fn open(dir: &std::path::Path, answer: &str) -> Result<Harness, Box<dyn std::error::Error>> {
     let store = JournalStore::open(dir, JournalStoreConfig::default()).await?;
-    let harness = playhouse::minimal().store(store).start().await?;
+    let harness = playhouse::base().store(store).start().await?;
     let script = Script::sequence([Reply::text(answer)]);
     let _ =
         harness.world().models.register(["scripted"], Arc::new(ScriptedAdapter::new(script)))?;

@@ -11,7 +11,7 @@ use playhouse::{
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let harness = playhouse::minimal().start().await?;
+    let harness = playhouse::base().start().await?;
 
     // A model that plays a script: no key, no network. `playhouse::models::openai_compatible` speaks
     // to a real one, and is registered the same way.

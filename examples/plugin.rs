@@ -34,28 +34,26 @@ impl Plugin for Notebook {
     fn setup(&self, ctx: PluginContext) -> BoxFuture<'static, Result<(), Failure>> {
         Box::pin(async move {
             let world = ctx.world()?;
-            let refused = |fault: &dyn std::fmt::Display| Failure::new("SETUP", fault.to_string());
-
+            // What all agents shall see is registered in the world's scope, and tied to the plugin's:
+            // it goes when the plugin does.
             let guidance = "Write down what should outlive the conversation.";
-            world.prompts.section(&ctx.scope, Section::text("notebook", 110.0, guidance))?;
+            let section = Section::text("notebook", 110.0, guidance);
+            ctx.tie(world.prompts.section(&world.scope, section)?)?;
 
             let note = tool_fn("note", "Writes to a page", |args: NoteArgs, _run| async move {
                 Ok(format!("wrote {} bytes to {}", args.text.len(), args.page))
             });
-            let registry = world.tools.registry();
-            registry.register(&ctx.scope, Arc::new(note)).map_err(|fault| refused(&fault))?;
+            ctx.tie(world.tools.registry().register(&world.scope, Arc::new(note))?)?;
 
-            // Around the decision of every tool call of the agents in this scope. Not calling `next`
-            // decides alone.
+            // Around the decision of every tool call. Not calling `next` decides alone.
             let pre = &world.tools.hooks().pre;
-            pre.add(&ctx.scope, |call, next| async move {
+            ctx.tie(pre.add(&world.scope, |call, next| async move {
                 if call.name() == "note" && call.arguments()["page"] == "rules" {
                     let reason = "the page of rules is read-only".to_owned();
                     return Ok(PreVerdict::Deny { reason });
                 }
                 next.run(call).await
-            })
-            .map_err(|fault| refused(&fault))?;
+            })?)?;
             Ok(())
         })
     }

@@ -1,4 +1,4 @@
-//! A parent with three children at work, steered and then cancelled as one tree.
+//! A parent with children at work: three that answer, then work that is cancelled as one tree.
 //!
 //! `cargo run --example team`
 
@@ -7,50 +7,47 @@ use std::sync::Arc;
 use playhouse::{
     Agent, AgentOptions, CancelCause, NewAgent, Status,
     models::scripted::{Reply, Script, ScriptedAdapter, When},
+    subagents::{ChildRequest, spawn},
 };
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let harness = playhouse::minimal().start().await?;
+    let harness = playhouse::base().start().await?;
 
-    // The first rule that fits a request answers it. The gate never opens: who works, works on.
+    // The first rule that fits a request answers it. The gate never opens: who waits there, waits.
     let script = Script::new()
         .rule(When::default().user_contains("quick"), Reply::text("Done: {{prompt}}."))
         .reply(Reply::text("never seen").at_gate("closed"));
-    let _ =
-        harness.world().models.register(["scripted"], Arc::new(ScriptedAdapter::new(script)))?;
-    let options = || AgentOptions::new().model("scripted", "any");
+    let model = Arc::new(ScriptedAdapter::new(script));
+    let _ = harness.world().models.register(["scripted"], model)?;
+    let options = AgentOptions::new().model("scripted", "any");
+    let parent = harness.create(NewAgent::new(options)).await?;
 
-    let parent = harness.create(NewAgent::new(options()).id("lead")).await?;
-    let mut children = Vec::new();
-    for name in ["cost", "speed", "risk"] {
-        // Delegated by the parent, and owned by it too: its disposal disposes the children.
-        let new = NewAgent::new(options())
-            .id(name)
-            .delegated_by(&parent)
-            .owned_by(parent.scope().clone());
-        children.push(harness.create(new).await?);
+    // A child is an agent with a session of its own; its parent's disposal disposes it. A model
+    // delegates by the tool `subagent`, code by `spawn`.
+    let mut runs = Vec::new();
+    for angle in ["cost", "speed", "risk"] {
+        let request = ChildRequest::new(&parent, format!("a quick look at {angle}"));
+        runs.push(spawn(harness.world(), request).await?);
     }
-
-    // Children run at the same time, each with a result of its own.
-    let answers =
-        children.iter().map(|child| child.prompt(format!("a quick look at {}", child.id())));
-    for answer in futures::future::join_all(answers).await {
-        println!("{}", answer?.text);
+    for run in &runs {
+        println!("{}", run.result().await?.text());
+        run.dispose().await?;
     }
 
     // Work that would not end by itself.
     parent.followup("supervise").await?;
-    for child in &children {
-        child.followup("dig deep").await?;
+    for angle in ["cost", "speed", "risk"] {
+        spawn(harness.world(), ChildRequest::new(&parent, format!("dig into {angle}"))).await?;
     }
+    println!("children: {}", harness.children(parent.id()).len());
     println!("running: {}", running(&harness.agents()));
 
     let reached = harness.cancel_tree(&parent, CancelCause::User);
     for agent in harness.agents() {
         agent.when_idle().await?;
     }
-    println!("cancelled {reached} agents; running: {}", running(&harness.agents()));
+    println!("cancelled {reached}; running: {}", running(&harness.agents()));
 
     parent.dispose().await?;
     println!("left after the parent's disposal: {}", harness.agents().len());

@@ -30,7 +30,7 @@ struct Forecast {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let harness = playhouse::minimal().start().await?;
+    let harness = playhouse::base().start().await?;
 
     let forecast = tool_fn("forecast", "Daily highs", |args: ForecastArgs, _run| async move {
         if !(1..=7).contains(&args.days) {
