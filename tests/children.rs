@@ -189,7 +189,7 @@ async fn a_child_is_its_parents_and_knows_it() {
     let request = ChildRequest::new(family.root(), "work").label("Some work").persona("Be brief.");
     let run = spawn(family.stage.world(), request).await.unwrap();
     let child = run.agent().unwrap();
-    assert_eq!(family.children(), [child.clone()]);
+    assert_eq!(family.children(), std::slice::from_ref(child));
     assert_eq!(run.id(), child.id());
     assert_eq!(child.runtime_parent(), Some(family.root().id()));
     assert_eq!(child.session().header().parent_session.as_ref(), Some(family.root().id()));

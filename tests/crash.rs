@@ -64,6 +64,15 @@ async fn streams_until_it_is_killed() {
                 .and_call("work", serde_json::json!({})),
         );
     let (_harness, agent) = start(Path::new(&dir), script).await;
+    let mut events = agent.session().events(agent.session().log().len());
+    tokio::spawn(async move {
+        loop {
+            let line = format!("event {}\n", events.next().await.body.kind());
+            if std::io::stdout().write_all(line.as_bytes()).is_err() {
+                return;
+            }
+        }
+    });
     let mut frames = agent.session().frames();
     tokio::spawn(async move {
         let mut at = StepAt { turn: 0, step: 0 };
@@ -90,7 +99,7 @@ async fn streams_until_it_is_killed() {
     }
 }
 
-/// Lets the child run until it has shown `lines` texts, and kills it. Returns what it had shown.
+/// Lets the child run until it has told of `lines` texts and events, and kills it. Returns what it had shown.
 fn run_and_kill(dir: &Path, lines: usize) -> BTreeMap<(u32, u32), String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "--ignored", "--nocapture", "crash::streams_until_it_is_killed"])
@@ -116,7 +125,7 @@ fn run_and_kill(dir: &Path, lines: usize) -> BTreeMap<(u32, u32), String> {
     let mut seen = 0;
     while seen < lines {
         let line = output.next().expect("the child lives until it is killed").unwrap();
-        seen += usize::from(note(&line));
+        seen += usize::from(note(&line) || line.starts_with("event "));
     }
     child.kill().unwrap();
     child.wait().unwrap();
@@ -144,20 +153,22 @@ async fn what_was_shown_survives_kill_9_and_the_agent_works_on() {
         (dice % below) as usize
     };
     let dir = tempfile::tempdir().unwrap();
-    let (mut interrupted, mut with_prefix) = (0, 0);
+    let (mut interrupted, mut with_prefix, mut unknown) = (0, 0, 0);
     for kill in 1..=KILLS {
-        let shown = run_and_kill(dir.path(), 1 + roll(60));
+        let shown = run_and_kill(dir.path(), 1 + roll(120));
         let script = Script::sequence([Reply::text("still here")]);
         let (harness, agent) = start(dir.path(), script).await;
         let log = agent.session().log();
         invariants::check(&log).unwrap_or_else(|fault| panic!("seed {seed}, kill {kill}: {fault}"));
         let mut texts: BTreeMap<(u32, u32), String> = BTreeMap::new();
+        (interrupted, with_prefix, unknown) = (0, 0, 0);
         for event in log.iter() {
             match &event.body {
                 EventBody::AssistantMessage(data) => {
                     texts.insert((data.turn, data.step), data.message.text());
                     with_prefix += usize::from(data.interrupted);
                 }
+                EventBody::ToolResult(data) => unknown += usize::from(data.error.is_some()),
                 EventBody::TurnEnd(end) => {
                     interrupted += usize::from(end.reason == TurnEndReason::Interrupted);
                 }
@@ -182,7 +193,7 @@ async fn what_was_shown_survives_kill_9_and_the_agent_works_on() {
         assert!(report.is_whole(), "seed {seed}, kill {kill}: {report}");
     }
     println!(
-        "kill -9: {KILLS} kills, faults found 0; over all logs {interrupted} interrupted turns, \
-         {with_prefix} kept prefixes"
+        "kill -9: {KILLS} kills, faults found 0; {interrupted} interrupted turns, {with_prefix} kept \
+         prefixes, {unknown} calls closed by repair"
     );
 }

@@ -41,12 +41,6 @@ impl Gone {
     }
 }
 
-impl From<Gone> for playhouse_messages::chunk::Failure {
-    fn from(gone: Gone) -> Self {
-        Self::new(gone.code(), gone.to_string())
-    }
-}
-
 impl<M: Message> Slot<M> {
     /// A vacant slot.
     pub fn new() -> Self {

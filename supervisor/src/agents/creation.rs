@@ -33,6 +33,8 @@ use playhouse_plugin_api::{
 use ractor::{ActorRef, RpcReplyPort, rpc::CallResult};
 use tokio_util::task::TaskTracker;
 
+use super::disposal;
+
 /// Makes the agents of a harness.
 #[derive(Debug, Clone)]
 pub struct Maker {
@@ -351,13 +353,29 @@ impl Creation<'_> {
             world.ids.clone(),
         ));
         reservation.made(&agent);
-        let brought_up = self.bring_up(&new, from, &agent, &reservation).await;
+        let brought_up = match self.adopt(&agent).await {
+            Ok(()) => self.bring_up(&new, from, &agent, &reservation).await,
+            Err(failure) => {
+                // Nobody supervises it, so nobody else will ever fill its slots.
+                let _ = disposal::release_unsupervised(world, &agent).await;
+                return Err(failure);
+            }
+        };
         if brought_up.is_err() {
             self.roll_back(&agent).await;
         }
         // The id stays taken until everything that was made for it is released.
         drop(reservation);
         brought_up.map(|()| agent)
+    }
+
+    async fn adopt(&self, agent: &Agent) -> Result<(), Failure> {
+        let id = agent.id().clone();
+        let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
+        match adopted.await {
+            Ok(CallResult::Success(adopted)) => adopted,
+            _ => Err(shutting_down()),
+        }
     }
 
     async fn bring_up(
@@ -368,15 +386,6 @@ impl Creation<'_> {
         reservation: &Reservation,
     ) -> Result<(), Failure> {
         let world = &self.maker.world;
-        let id = agent.id().clone();
-        let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
-        match adopted.await {
-            Ok(CallResult::Success(adopted)) => adopted?,
-            _ => return Err(shutting_down()),
-        }
-        // The supervisor starts the agent's actors in its own task: until then nobody hears that the
-        // early input is released.
-        self.while_wanted(agent.cell().supervisor.next(None)).await??;
         // The owner's closing disposes the agent, whoever holds its handle.
         let owned = Arc::downgrade(agent.cell());
         let closing = self.owner.on_close(move || {
@@ -408,18 +417,22 @@ impl Creation<'_> {
         let created = Created { agent: agent.clone(), source: from, cancel: self.cancel.clone() };
         self.while_wanted(world.hooks.created.run(agent.scope(), created)).await??;
         self.wanted()?;
-        // Input that came early may run. A successor of the actor is not held back anyway.
-        let _ = agent.cell().actor.cast(AgentMessage::Maintained);
+        self.release_input(agent).await;
         Ok(())
+    }
+
+    /// Input that came early may run. The driver may not have started yet; one that is a successor
+    /// already is not held back anyway.
+    async fn release_input(&self, agent: &Agent) {
+        if let Ok(driver) = agent.cell().actor.next(None).await {
+            let _ = driver.cast(AgentMessage::Maintained);
+        }
     }
 
     /// Releases everything. Pending input stays in the log, and what was stored stays stored.
     async fn roll_back(&self, agent: &Agent) {
         agent.cancel_with(playhouse_messages::event::CancelCause::Disposed, true);
-        // Released, it becomes idle; an actor that is not started yet would not hear it.
-        if agent.cell().supervisor.next(None).await.is_ok() {
-            let _ = agent.cell().actor.cast(AgentMessage::Maintained);
-        }
+        self.release_input(agent).await;
         if let Err(failure) = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await {
             // The caller gets the failure that came first.
             tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");

@@ -110,6 +110,15 @@ async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result
     }
 }
 
+/// Ends an agent that never had a supervisor.
+pub async fn release_unsupervised(world: &World, agent: &Agent) -> Result<(), Failure> {
+    let cell = agent.session().cell();
+    cell.writer.close();
+    cell.appender.close();
+    agent.cell().actor.close();
+    release(world, agent, Vec::new()).await
+}
+
 async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {
     let patience = world.limits.grace + Duration::from_secs(5);
     if tokio::time::timeout(patience, agent.scope().close_and_wait()).await.is_err() {
