@@ -5,5 +5,6 @@ mod architecture;
 mod children;
 mod crash;
 mod deaths;
+mod lifecycle;
 mod testing;
 mod turns;

@@ -33,14 +33,12 @@ async fn a_cancelled_prompt_ends_its_turn_and_the_next_one_runs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_works_as_soon_as_it_is_made() {
     let script = Script::new().reply(Reply::text("Hello."));
-    let (harness, _, first) = stage(script).await;
-    first.prompt("Hi").await.unwrap();
+    let stage = Stage::new(script).await.unwrap();
     // Its actors start beside its maker, sooner or later.
     for _ in 0..100 {
-        let options = AgentOptions::new().model("scripted", "any");
-        let agent = harness.create(NewAgent::new(options)).await.unwrap();
+        let agent = stage.another().await.unwrap();
         assert_eq!(agent.prompt("Hi").await.unwrap().text, "Hello.");
         agent.dispose().await.unwrap();
     }
-    harness.shutdown().await.unwrap();
+    stage.shutdown().await.unwrap();
 }
