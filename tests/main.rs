@@ -1,6 +1,7 @@
 //! Black-box tests through the facade.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 
+mod architecture;
 mod children;
 mod cli;
 mod crash;
