@@ -26,7 +26,7 @@ use playhouse_messages::{
     session::{Command, Reply, SessionCore},
 };
 use playhouse_plugin_api::{
-    agent::{Agent, AgentCell},
+    agent::{Agent, AgentCell, AgentParts},
     cancel::CancelToken,
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
     points::{Created, CreatedFrom},
@@ -382,14 +382,16 @@ impl Creation<'_> {
         let cell = SessionCell::new(&core, inherited_event_count, known, handle, stored);
         let runtime_parent =
             new.runtime_parent.clone().or_else(|| core.header().parent_session.clone());
-        let agent = Agent::new(AgentCell::new(
-            Session::new(cell),
+        let agent = Agent::new(AgentCell::new(AgentParts {
+            session: Session::new(cell),
             scope,
-            self.owner.clone(),
-            new.options.clone(),
-            world.agents.lineage_below(runtime_parent.as_ref()),
-            world.ids.clone(),
-        ));
+            owner: self.owner.clone(),
+            options: new.options.clone(),
+            lineage: world.agents.lineage_below(runtime_parent.as_ref()),
+            registry: world.agents.clone(),
+            ids: world.ids.clone(),
+            span: world.span.clone(),
+        }));
         reservation.made(&agent);
         let brought_up = match self.adopt(&agent).await {
             Ok(()) => self.bring_up(&new, from, &agent, &reservation).await,
