@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use playhouse::{
-    Agent, AgentHandle, AgentOptions, CancelCause, EventBody, NewAgent, SessionId, TurnEndReason,
+    Agent, AgentHandle, AgentOptions, CancelCause, EventBody, HarnessState, NewAgent, SessionId,
+    TurnEndReason,
     messages::{event::ToolResult, invariants::Invariants, machine::Status},
     models::scripted::{Reply, Rule, Script, When},
     plugin_api::tool::{ToolFilter, tool_fn},
@@ -550,6 +551,39 @@ fn a_cancel_of_the_parent_at_any_moment_of_its_delegation_leaves_no_child_and_wh
     });
     let met: Vec<_> = ends.keys().map(String::as_str).collect();
     assert_eq!(met, ["TE1(aborted:user)", "TE1(completed)"], "{ends:?}");
+}
+
+#[tokio::test]
+async fn a_harness_without_its_root_keeps_no_child_and_answers_everybody() {
+    let stage = Stage::minimal(script([on("", Reply::text("never").at_gate("shut"))]));
+    let plugin = Subagents::new();
+    let slots = plugin.slots().clone();
+    // In memory: nothing has to be stored, and all waiters must be told all the same.
+    let stage = stage.harness(|h| playhouse::with_subagents(h, plugin)).start().await.unwrap();
+    let run = spawn(stage.world(), ChildRequest::new(stage.agent(), "work")).await.unwrap();
+    stage.gate("shut").arrived(1).await;
+    let entered = Arc::new(Notify::new());
+    let signal = entered.clone();
+    let new = NewAgent::new(AgentOptions::new()).delegated_by(stage.agent()).set_up(move |_| {
+        signal.notify_one();
+        std::future::pending()
+    });
+    let harness = stage.harness().clone();
+    let making = tokio::spawn(async move { harness.create(new).await.map(drop) });
+    entered.notified().await;
+
+    let supervisor = stage.agent().cell().supervisor.live().unwrap();
+    supervisor.try_get_supervisor().unwrap().kill();
+    let mut states = stage.harness().watch();
+    states.wait_for(|state| matches!(state, HarnessState::Failed(_))).await.unwrap();
+    assert_eq!(making.await.unwrap().unwrap_err().code(), "ABORTED");
+    assert!(stage.harness().agents().is_empty());
+    assert_eq!(slots.taken(), 0);
+    assert_eq!(run.result().await.unwrap().stop_reason, StopReason::Error);
+    run.dispose().await.unwrap();
+    let refused = stage.harness().create(NewAgent::new(AgentOptions::new())).await;
+    assert_eq!(refused.unwrap_err().code(), "SHUTTING_DOWN");
+    stage.shutdown().await.unwrap();
 }
 
 #[tokio::test]

@@ -159,6 +159,16 @@ impl AgentRegistry {
         self.read().live().cloned().collect()
     }
 
+    /// All agents, live or made and not yet live, ordered by id: for their supervisors.
+    pub fn everybody(&self) -> Vec<Agent> {
+        let table = self.read();
+        let agents = table.entries.values().filter_map(|entry| match entry {
+            Entry::Live(agent) => Some(agent.clone()),
+            Entry::Reserved { agent, .. } => agent.clone(),
+        });
+        agents.collect()
+    }
+
     /// The live agents that this one delegated to, ordered by id.
     pub fn children(&self, id: &SessionId) -> Vec<Agent> {
         let table = self.read();

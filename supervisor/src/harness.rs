@@ -20,7 +20,7 @@ use playhouse_plugin_api::{
     registry::AgentRegistry,
     scope::Scope,
     service::Services,
-    store::{EventBatch, Store},
+    store::{EventBatch, Store, StoreError},
     tool::{Tool, ToolBatchExecutor, ToolPipeline, ToolRegistry},
     world::{Providers, World},
 };
@@ -404,17 +404,13 @@ async fn watch_root(root: JoinHandle<()>, world: Arc<World>, state: watch::Sende
     tracing::error!("the root of all agents died: the harness has failed");
     let mut text =
         "the root of all agents died; restart the harness and resume its sessions".to_owned();
-    for agent in world.agents.list() {
-        let Some(handle) = agent.session().cell().handle() else { continue };
-        let durable = agent.session().marks().borrow().durable;
-        let rest: Vec<_> = agent.session().log().range(durable..u64::MAX).cloned().collect();
-        let stored = match handle.append(EventBatch::encode(&rest)).await {
-            Ok(()) => handle.close().await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = stored {
+    world.agents.close();
+    for agent in world.agents.everybody() {
+        if let Err(error) = store_rest(&agent).await {
             text = format!("{text}; session `{}`: {error}", agent.id());
         }
+        // What the agent's scope holds belongs to nobody now.
+        agent.scope().close();
         agent.cell().supervisor.close();
         agent.cell().actor.close();
         agent.session().cell().appender.close();
@@ -423,4 +419,13 @@ async fn watch_root(root: JoinHandle<()>, world: Arc<World>, state: watch::Sende
         world.agents.remove(&agent);
     }
     state.send_replace(HarnessState::Failed(Failure::new("HARNESS_FAILED", text)));
+}
+
+/// Stores what the agent's log holds beyond what is durable, if a store keeps it.
+async fn store_rest(agent: &Agent) -> Result<(), StoreError> {
+    let Some(handle) = agent.session().cell().handle() else { return Ok(()) };
+    let durable = agent.session().marks().borrow().durable;
+    let rest: Vec<_> = agent.session().log().range(durable..u64::MAX).cloned().collect();
+    handle.append(EventBatch::encode(&rest)).await?;
+    handle.close().await
 }

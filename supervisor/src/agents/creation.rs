@@ -33,6 +33,8 @@ use playhouse_plugin_api::{
 use ractor::{ActorRef, RpcReplyPort, rpc::CallResult};
 use tokio_util::task::TaskTracker;
 
+use super::disposal;
+
 /// Makes the agents of a harness.
 #[derive(Debug, Clone)]
 pub struct Maker {
@@ -351,6 +353,13 @@ impl Creation<'_> {
             world.ids.clone(),
         ));
         reservation.made(&agent);
+        if let Err(failure) = self.adopt(&agent).await {
+            // Nobody supervises it, so nobody else could dispose it.
+            if let Err(left) = disposal::release(world, &agent, Vec::new()).await {
+                tracing::warn!(agent = %agent.id(), %left, "a failed creation left something behind");
+            }
+            return Err(failure);
+        }
         let brought_up = self.bring_up(&new, from, &agent, &reservation).await;
         if brought_up.is_err() {
             self.roll_back(&agent).await;
@@ -358,6 +367,16 @@ impl Creation<'_> {
         // The id stays taken until everything that was made for it is released.
         drop(reservation);
         brought_up.map(|()| agent)
+    }
+
+    /// Starts the agent's actors.
+    async fn adopt(&self, agent: &Agent) -> Result<(), Failure> {
+        let id = agent.id().clone();
+        let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
+        match adopted.await {
+            Ok(CallResult::Success(adopted)) => adopted,
+            _ => Err(shutting_down()),
+        }
     }
 
     async fn bring_up(
@@ -368,12 +387,6 @@ impl Creation<'_> {
         reservation: &Reservation,
     ) -> Result<(), Failure> {
         let world = &self.maker.world;
-        let id = agent.id().clone();
-        let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
-        match adopted.await {
-            Ok(CallResult::Success(adopted)) => adopted?,
-            _ => return Err(shutting_down()),
-        }
         // The owner's closing disposes the agent, whoever holds its handle.
         let owned = Arc::downgrade(agent.cell());
         let closing = self.owner.on_close(move || {

@@ -110,7 +110,12 @@ async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result
     }
 }
 
-async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {
+/// Releases what an agent holds, once nothing of it runs.
+pub(super) async fn release(
+    world: &World,
+    agent: &Agent,
+    mut failures: Vec<Failure>,
+) -> Result<(), Failure> {
     let patience = world.limits.grace + Duration::from_secs(5);
     if tokio::time::timeout(patience, agent.scope().close_and_wait()).await.is_err() {
         failures.push(Failure::new("DISPOSE_TIMEOUT", "a task of the agent's scope does not end"));
