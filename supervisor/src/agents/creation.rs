@@ -71,9 +71,13 @@ impl Maker {
             let given_up = cancel.clone();
             let _guard = CancelOnDrop(given_up);
             let tracker = maker.tasks.clone();
-            let creation = async move { Creation::run(&maker, new, from, cancel).await };
+            let (runtime, tasks) = (tokio::runtime::Handle::current(), tracker.clone());
+            let creation = async move {
+                let agent = Creation::run(&maker, new, from, cancel).await?;
+                Ok::<_, Failure>(Undelivered { agent: Some(agent), tasks, runtime })
+            };
             match tracker.spawn(creation).await {
-                Ok(made) => made.map(AgentHandle::new).map_err(CreateError::from),
+                Ok(made) => Ok(made?.deliver()),
                 Err(fault) => Err(Failure::new("PANIC", fault.to_string()).into()),
             }
         })
@@ -87,6 +91,32 @@ impl AgentMaker for Maker {
 
     fn resume(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
         self.make(new, CreatedFrom::Resume)
+    }
+}
+
+/// An agent that is live and that nobody has yet: if its asker goes now, it goes too.
+struct Undelivered {
+    agent: Option<Agent>,
+    tasks: TaskTracker,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Undelivered {
+    fn deliver(mut self) -> AgentHandle {
+        let agent = self.agent.take();
+        AgentHandle::new(agent.expect("it is delivered once, by value"))
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        let Some(agent) = self.agent.take() else { return };
+        let dispose = async move {
+            if let Err(failure) = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await {
+                tracing::warn!(agent = %agent.id(), %failure, "an agent that nobody took");
+            }
+        };
+        self.tasks.spawn_on(dispose, &self.runtime);
     }
 }
 
