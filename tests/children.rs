@@ -627,6 +627,41 @@ mod subagents {
     use super::*;
 
     #[tokio::test]
+    async fn orchestration_1_10_each_run_is_told_of_once_at_its_start_and_once_at_its_end() {
+        let mut rules = fan_out(&["good", "bad"]);
+        rules.push(on("good", Reply::text("good news")));
+        rules.push(on("bad", Reply::error("BAD_REQUEST", "no")));
+        let family = family(script(rules), |plugin| plugin).await;
+        let world = family.stage.world();
+        let providers = world.services.get::<ChildProviders>(SUBAGENTS_SERVICE).unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (starts, ends) = (told.clone(), told.clone());
+        let (lifecycle, agents) = (providers.lifecycle(), world.agents.clone());
+        let started = move |run: &playhouse::subagents::RunStarted| {
+            assert!(run.local && agents.get(&run.id).is_some());
+            starts.lock().unwrap().push((run.id.clone(), None));
+        };
+        lifecycle.started.add(family.root().scope(), started).unwrap();
+        let ended = move |end: &playhouse::subagents::RunEnded| {
+            let how = (end.stop_reason.clone(), end.last_message.clone());
+            ends.lock().unwrap().push((end.run.id.clone(), Some(how)));
+        };
+        lifecycle.ended.add(family.root().scope(), ended).unwrap();
+        family.root().prompt("fan out").await.unwrap();
+        family.root().when_idle().await.unwrap();
+        let told = told.lock().unwrap().clone();
+        assert_eq!(told.len(), 4);
+        let expected =
+            [(StopReason::Completed, Some("good news".to_owned())), (StopReason::Error, None)];
+        for (child, expected) in family.born().iter().zip(expected) {
+            let of_child: Vec<_> = told.iter().filter(|(id, _)| id == child.id()).collect();
+            assert_eq!(of_child[0].1, None, "the start comes first");
+            assert_eq!(of_child[1].1.as_ref(), Some(&expected));
+        }
+        family.ends_clean().await;
+    }
+
+    #[tokio::test]
     async fn orchestration_1_13_a_cancelled_parent_aborts_its_child_clears_its_inbox_and_disposes_it()
      {
         let mut rules = fan_out(&["work"]);
