@@ -379,7 +379,7 @@ async fn a_child_that_is_being_made_is_reached_by_cancel_disposal_and_shutdown()
     let (entered, made) = making(family.root());
     entered.notified().await;
     harness.shutdown().await.unwrap();
-    assert_eq!(aborted(made.await.unwrap()), "ABORTED");
+    assert_eq!(aborted(made.await.unwrap()), "SHUTTING_DOWN");
     assert_eq!(
         harness.create(NewAgent::new(AgentOptions::new())).await.unwrap_err().code(),
         "SHUTTING_DOWN"
@@ -589,7 +589,7 @@ async fn a_harness_without_its_root_keeps_no_child_and_answers_everybody() {
     supervisor.try_get_supervisor().unwrap().kill();
     let mut states = stage.harness().watch();
     states.wait_for(|state| matches!(state, HarnessState::Failed(_))).await.unwrap();
-    assert_eq!(making.await.unwrap().unwrap_err().code(), "ABORTED");
+    assert_eq!(making.await.unwrap().unwrap_err().code(), "SHUTTING_DOWN");
     assert!(stage.harness().agents().is_empty());
     assert_eq!(slots.taken(), 0);
     assert_eq!(run.result().await.unwrap().stop_reason, StopReason::Error);

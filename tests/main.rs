@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 
 mod children;
+mod crash;
 mod deaths;
+mod lifecycle;
 mod testing;
 mod turns;

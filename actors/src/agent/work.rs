@@ -188,7 +188,7 @@ pub(super) async fn dispatch(
     let shown = session.cell().feed().start(attempt_id(session.id(), attempt), at, route);
     let mut stream = AttemptStream::new(at, provider.clone(), model.clone());
     let mut tail = Tail {
-        attempt,
+        key: session.log().len(),
         in_step: session.view().failed_attempts + 1,
         at,
         provider,
@@ -244,8 +244,9 @@ fn send(job: &Job, prepared: &Prepared, request: FrozenRequest) -> mpsc::Receive
 
 /// The stored stream of an attempt: written before it is shown, so that a crash keeps what was seen.
 struct Tail {
-    /// Counts the agent's attempts.
-    attempt: u64,
+    /// Tells the attempt apart for the store, also from those of earlier lives of the process: each
+    /// attempt follows an event that no other one follows.
+    key: u64,
     /// Counts the attempts of the step.
     in_step: u32,
     at: StepAt,
@@ -273,7 +274,7 @@ impl Tail {
         };
         let Ok(part) = serde_json::to_vec(&part) else { return };
         let part = bytes::Bytes::from(part);
-        let attempt = self.attempt;
+        let attempt = self.key;
         let write = |_, reply| WriterMessage::Tail { attempt, part: part.clone(), reply };
         let written = agent.session().cell().writer.call(write).await;
         if let Ok(Err(failure)) = written {
