@@ -1,2 +1,5 @@
 //! The `playhouse` command.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    playhouse::cli::main()
+}

@@ -1,0 +1,192 @@
+//! What `run` and `rpc` share: a harness over a journal, with routes and plugins.
+
+use std::path::{Path, PathBuf};
+
+use playhouse_messages::{chunk::Failure, id::SessionId};
+use playhouse_plugin_api::{
+    clock::{Ids, UuidIds},
+    creation::{AgentHandle, CreateError, NewAgent},
+    options::AgentOptions,
+};
+use playhouse_stores::{JournalStore, JournalStoreConfig};
+use playhouse_subagents::{EVENT_KINDS, Subagents};
+use playhouse_supervisor::{
+    harness::Harness,
+    plugin_host::{HostError, PluginHandle, PluginStatus},
+};
+
+use super::{
+    config::{AgentConfig, Config, PluginConfig, SessionChoice},
+    exit::CliError,
+    lookup::Lookup,
+    providers::{Providers, register},
+};
+
+/// Where sessions are kept unless told otherwise.
+pub const DEFAULT_STORE: &str = ".playhouse";
+
+/// Which store is meant: the argument's, the config's, or the default one.
+pub fn store_dir(argument: Option<PathBuf>, config: &Config) -> PathBuf {
+    argument.or_else(|| config.store_dir.clone()).unwrap_or_else(|| DEFAULT_STORE.into())
+}
+
+/// Opens a store and starts a harness over it. `defaults` are the plugins to host if the config
+/// names none.
+///
+/// # Errors
+///
+/// What is wrong; nothing is left open then.
+pub async fn open(
+    config: &Config,
+    providers: &Providers,
+    dir: &Path,
+    defaults: &[&str],
+) -> Result<Harness, CliError> {
+    // Whatever can be refused is refused before the store is touched.
+    let adapters = providers.adapters()?;
+    let hosted: Vec<Hosted> = match &config.plugins {
+        Some(plugins) => plugins.iter().map(Hosted::new).collect::<Result<_, _>>()?,
+        None => defaults.iter().filter_map(|name| Hosted::named(name)).collect(),
+    };
+    let store = JournalStore::open(dir, JournalStoreConfig::default()).await?;
+    for damage in store.damages() {
+        tracing::error!("the store is damaged: {damage}");
+    }
+    let mut builder = crate::minimal().store(store);
+    // Whether or not sub-agents are hosted now: sessions of earlier ones must load.
+    for kind in EVENT_KINDS {
+        builder = builder.event_kind(kind);
+    }
+    if let Some(calls) = config.max_parallel_tool_calls {
+        builder = builder.max_parallel_tool_calls(calls);
+    }
+    let harness = builder.start().await?;
+    let furnish = async {
+        register(harness.world(), adapters)?;
+        set_up(harness.host(crate::Identity).await).await?;
+        for plugin in hosted {
+            let handle = match plugin {
+                Hosted::Subagents(plugin) => harness.host(plugin).await,
+                Hosted::Lookup(plugin) => harness.host(plugin).await,
+            };
+            set_up(handle).await?;
+        }
+        Ok::<_, CliError>(())
+    };
+    match furnish.await {
+        Ok(()) => Ok(harness),
+        Err(error) => {
+            if let Err(failure) = harness.shutdown().await {
+                tracing::error!(%failure, "the harness did not end well");
+            }
+            Err(error)
+        }
+    }
+}
+
+enum Hosted {
+    Subagents(Subagents),
+    Lookup(Lookup),
+}
+
+impl Hosted {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "subagents" => Some(Self::Subagents(Subagents::new())),
+            "lookup" => Some(Self::Lookup(Lookup)),
+            _ => None,
+        }
+    }
+
+    fn new(plugin: &PluginConfig) -> Result<Self, CliError> {
+        if let Some(key) = plugin.settings.keys().next() {
+            let problem = format!("plugin \"{}\" has no setting `{key}`; remove it", plugin.name);
+            return Err(plugin.place.fault(problem).into());
+        }
+        Self::named(&plugin.name)
+            .ok_or_else(|| plugin.place.fault("there is no such plugin; remove it").into())
+    }
+}
+
+/// Waits until a plugin is set up: an agent's first step must see its tools.
+async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError> {
+    let plugin = hosted.map_err(|error| Failure::new(error.code(), error.to_string()))?;
+    let mut status = plugin.watch();
+    let settled = |status: &PluginStatus| {
+        matches!(status, PluginStatus::Active | PluginStatus::Failed { .. } | PluginStatus::Stopped)
+    };
+    let failed = match status.wait_for(settled).await.as_deref() {
+        Ok(PluginStatus::Failed { failure }) => failure.clone(),
+        Ok(PluginStatus::Active) => return Ok(()),
+        _ => Failure::new("PLUGIN_STOPPED", "it was stopped"),
+    };
+    let text = format!("plugin \"{}\" could not be set up: {}", plugin.name(), failed.message);
+    Err(CliError::Library(Failure::new(failed.code, text)))
+}
+
+/// Makes the agent that drives the chosen session. A fresh session's id begins with the label.
+///
+/// # Errors
+///
+/// The library's. Only a session that is not there is made anew, and only if the choice allows it.
+pub async fn enter(
+    harness: &Harness,
+    choice: &SessionChoice,
+    label: Option<&str>,
+    new: NewAgent,
+) -> Result<AgentHandle, CreateError> {
+    match choice {
+        SessionChoice::Fresh => {
+            let new = match label {
+                Some(label) => new.id(format!("{label}-session-{}", UuidIds.fresh())),
+                None => new,
+            };
+            harness.create(new).await
+        }
+        SessionChoice::Resume(id) => harness.resume(SessionId::from(id.as_str()), new).await,
+        SessionChoice::Exact(id) => {
+            let id = SessionId::from(id.as_str());
+            match harness.resume(id.clone(), new.clone()).await {
+                Err(error) if error.code() == "SESSION_NOT_FOUND" => {
+                    harness.create(new.id(id)).await
+                }
+                resumed => resumed,
+            }
+        }
+    }
+}
+
+/// A directory as an absolute path; the current one if none is given.
+///
+/// # Errors
+///
+/// If it is not there.
+pub fn working_dir(dir: Option<&Path>) -> Result<String, CliError> {
+    let dir = dir.unwrap_or(Path::new("."));
+    let refused = |cause: String| {
+        let text =
+            format!("working directory {}: {cause}; name an existing directory", dir.display());
+        CliError::Usage(text)
+    };
+    let found = dir.canonicalize().map_err(|cause| refused(cause.to_string()))?;
+    if !found.is_dir() {
+        return Err(refused("it is not a directory".to_owned()));
+    }
+    found.into_os_string().into_string().map_err(|_| refused("its name is not UTF-8".to_owned()))
+}
+
+/// What the config says of an agent, as options.
+pub fn options(agent: &AgentConfig) -> AgentOptions {
+    let (provider, model) = match &agent.model {
+        Some((provider, model)) => (provider.as_str(), model.as_str()),
+        None => super::providers::DEFAULT_MODEL,
+    };
+    let mut options = AgentOptions::new().model(provider, model);
+    if let Some(effort) = &agent.reasoning_effort {
+        options = options.reasoning_effort(effort);
+    }
+    if let Some(max) = agent.max_tokens {
+        options = options.max_tokens(max);
+    }
+    options
+}

@@ -1,0 +1,97 @@
+//! The `playhouse` command.
+
+pub mod config;
+pub mod exit;
+mod follow;
+mod house;
+pub mod lookup;
+mod mock_model;
+mod output;
+mod providers;
+mod rpc;
+mod run;
+mod sessions;
+mod show;
+mod signals;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use self::{
+    exit::{CliError, EXIT_CODES},
+    output::note,
+};
+
+/// Runs LLM agents as supervised actors over durable, event-sourced sessions.
+#[derive(Debug, Parser)]
+#[command(
+    name = "playhouse",
+    version,
+    after_help = "Logs go to standard error; PLAYHOUSE_LOG sets their level (default: warn).",
+    after_long_help = format!("Logs go to standard error; PLAYHOUSE_LOG sets their level, as \
+        `info` or `playhouse_models=debug` (default: warn).\n\n{EXIT_CODES}"),
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    Run(run::Run),
+    Rpc(rpc::Rpc),
+    Sessions(sessions::Sessions),
+    MockModel(mock_model::MockModel),
+}
+
+/// Runs the command that the process's arguments name.
+pub fn main() -> ExitCode {
+    let command = Cli::parse().command;
+    log_to_stderr();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(cause) => return report(&CliError::io("starting the runtime", cause)),
+    };
+    let ended = runtime.block_on(async {
+        match command {
+            Command::Run(run) => run.run().await,
+            Command::Rpc(rpc) => rpc.run().await,
+            Command::Sessions(sessions) => sessions.run().await,
+            Command::MockModel(mock) => mock.run().await,
+        }
+    });
+    // A read of standard input cannot be interrupted, and must not keep the process.
+    runtime.shutdown_background();
+    match ended {
+        Ok(exit) => exit.into(),
+        Err(error) => report(&error),
+    }
+}
+
+fn report(error: &CliError) -> ExitCode {
+    if !matches!(error, CliError::OutputClosed) {
+        note(&format!("error: {}", error.line()));
+    }
+    error.exit().into()
+}
+
+fn log_to_stderr() {
+    use std::io::IsTerminal;
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PLAYHOUSE_LOG");
+    let (filter, refused) = match filter {
+        Ok(filter) => (filter, None),
+        Err(error) => {
+            let set = std::env::var_os("PLAYHOUSE_LOG").is_some_and(|value| !value.is_empty());
+            (tracing_subscriber::EnvFilter::new("warn"), set.then_some(error))
+        }
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .init();
+    if let Some(error) = refused {
+        tracing::warn!("PLAYHOUSE_LOG is not a filter: {error}; using `warn`");
+    }
+}

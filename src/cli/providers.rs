@@ -1,0 +1,242 @@
+//! The model routes of the command: the built-in ones and those of the config.
+
+use std::{collections::BTreeMap, fs, net::IpAddr, sync::Arc};
+
+use playhouse_messages::chunk::Failure;
+use playhouse_models::{
+    openai_compatible::{Config as Route, KeySource, OpenAiCompatible},
+    scripted::{Script, ScriptedAdapter},
+};
+use playhouse_plugin_api::{llm::LlmAdapter, world::World};
+
+use super::{
+    config::{Config, Place, ProviderKind},
+    exit::CliError,
+};
+
+/// The provider and model that are used unless another is asked for: no network, no key.
+pub const DEFAULT_MODEL: (&str, &str) = ("scripted", "team");
+
+/// The routes, by name.
+#[derive(Debug, Clone)]
+pub struct Providers(BTreeMap<String, Provider>);
+
+#[derive(Debug, Clone)]
+struct Provider {
+    kind: ProviderKind,
+    base_url: Option<String>,
+    api_key_env: Option<String>,
+    script: Option<std::path::PathBuf>,
+    place: Option<Place>,
+}
+
+impl Provider {
+    fn built_in(kind: ProviderKind) -> Self {
+        Self { kind, base_url: None, api_key_env: None, script: None, place: None }
+    }
+
+    fn variable(&self) -> &str {
+        self.api_key_env.as_deref().unwrap_or(match self.kind {
+            ProviderKind::Deepseek => "DEEPSEEK_API_KEY",
+            _ => "OPENAI_API_KEY",
+        })
+    }
+
+    fn url(&self) -> String {
+        let set = |variable: &str| std::env::var(variable).ok().filter(|url| !url.is_empty());
+        self.base_url
+            .clone()
+            .or_else(|| set("OPENAI_BASE_URL"))
+            .unwrap_or_else(|| "https://api.openai.com/v1".to_owned())
+    }
+
+    /// Whether a call can be made without a key: on this machine, of a generic provider.
+    fn works_without_key(&self) -> bool {
+        match self.kind {
+            ProviderKind::Scripted => true,
+            ProviderKind::OpenaiCompatible => is_loopback(&self.url()),
+            ProviderKind::Deepseek => false,
+        }
+    }
+
+    fn has_key(&self) -> bool {
+        std::env::var(self.variable()).is_ok_and(|key| !key.is_empty())
+    }
+
+    fn adapter(&self, name: &str) -> Result<Arc<dyn LlmAdapter>, CliError> {
+        let mut route = match self.kind {
+            ProviderKind::Scripted => return Ok(Arc::new(ScriptedAdapter::new(self.script()?))),
+            ProviderKind::OpenaiCompatible => {
+                Route::new(name, &self.url(), KeySource::Env(self.variable().to_owned()))
+            }
+            ProviderKind::Deepseek => {
+                let mut route = Route::deepseek();
+                route.provider = name.to_owned();
+                route.api_key = KeySource::Env(self.variable().to_owned());
+                if let Some(url) = &self.base_url {
+                    route.base_url.clone_from(url);
+                }
+                route
+            }
+        };
+        if self.works_without_key() && !self.has_key() {
+            route.api_key = KeySource::None;
+        }
+        match (OpenAiCompatible::new(route), &self.place) {
+            (Ok(adapter), _) => Ok(Arc::new(adapter)),
+            (Err(error), Some(place)) => Err(place.fault(error.to_string()).into()),
+            (Err(error), None) => Err(error.into()),
+        }
+    }
+
+    fn script(&self) -> Result<Script, CliError> {
+        match &self.script {
+            None => Ok(Script::team()),
+            Some(path) => read_script(path),
+        }
+    }
+}
+
+/// Reads a script from a file.
+pub(super) fn read_script(path: &std::path::Path) -> Result<Script, CliError> {
+    let file = path.display().to_string();
+    let text = fs::read_to_string(path).map_err(|cause| {
+        CliError::Usage(format!("script {file}: {cause}; name an existing file"))
+    })?;
+    Script::from_toml(&text).map_err(|cause| CliError::Script { file, cause })
+}
+
+impl Providers {
+    /// The built-in routes, and those of the config in their place or beside them.
+    pub fn new(config: &Config) -> Self {
+        let mut providers = BTreeMap::from([
+            ("scripted".to_owned(), Provider::built_in(ProviderKind::Scripted)),
+            ("openai_compatible".to_owned(), Provider::built_in(ProviderKind::OpenaiCompatible)),
+            ("deepseek".to_owned(), Provider::built_in(ProviderKind::Deepseek)),
+        ]);
+        for (name, provider) in &config.providers {
+            let provider = Provider {
+                kind: provider.kind,
+                base_url: provider.base_url.clone(),
+                api_key_env: provider.api_key_env.clone(),
+                script: provider.script.clone(),
+                place: Some(provider.place.clone()),
+            };
+            providers.insert(name.clone(), provider);
+        }
+        Self(providers)
+    }
+
+    fn get(&self, name: &str) -> Result<&Provider, CliError> {
+        self.0.get(name).ok_or_else(|| CliError::UnknownProvider {
+            name: name.to_owned(),
+            known: self.0.keys().cloned().collect::<Vec<_>>().join(", "),
+        })
+    }
+
+    /// Moves a provider to another base URL.
+    ///
+    /// # Errors
+    ///
+    /// For an unknown provider, and for one that has no URL.
+    pub fn set_base_url(&mut self, name: &str, url: &str) -> Result<(), CliError> {
+        if self.get(name)?.kind == ProviderKind::Scripted {
+            let text = format!(
+                "provider \"{name}\" plays a script and has no base URL; choose another with \
+                 --model, such as openai_compatible/any"
+            );
+            return Err(CliError::Usage(text));
+        }
+        if let Some(provider) = self.0.get_mut(name) {
+            provider.base_url = Some(url.to_owned());
+            // A fault of this URL is not one of the config.
+            provider.place = None;
+        }
+        Ok(())
+    }
+
+    /// Whether the route plays a script.
+    pub fn is_scripted(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|provider| provider.kind == ProviderKind::Scripted)
+    }
+
+    /// Checks that calls of this route can be made.
+    ///
+    /// # Errors
+    ///
+    /// For an unknown provider, and for one whose key is missing.
+    pub fn check(&self, name: &str) -> Result<(), CliError> {
+        let provider = self.get(name)?;
+        if provider.works_without_key() || provider.has_key() {
+            return Ok(());
+        }
+        let variable = provider.variable().to_owned();
+        Err(CliError::MissingKey { provider: name.to_owned(), variable })
+    }
+
+    /// Makes the adapters, before anything is opened.
+    ///
+    /// # Errors
+    ///
+    /// For a bad base URL and an unreadable script.
+    pub fn adapters(&self) -> Result<Vec<(String, Arc<dyn LlmAdapter>)>, CliError> {
+        let adapter = |(name, provider): (&String, &Provider)| {
+            provider.adapter(name).map(|adapter| (name.clone(), adapter))
+        };
+        self.0.iter().map(adapter).collect()
+    }
+}
+
+/// Registers adapters with a world.
+///
+/// # Errors
+///
+/// If a route's name is taken.
+pub(super) fn register(
+    world: &World,
+    adapters: Vec<(String, Arc<dyn LlmAdapter>)>,
+) -> Result<(), CliError> {
+    for (name, adapter) in adapters {
+        let registered = world.models.register([name], adapter);
+        // The routes live as long as the world.
+        drop(registered.map_err(|fault| Failure::new(fault.code(), fault.to_string()))?);
+    }
+    Ok(())
+}
+
+/// Whether a URL's host is this machine. The adapter refuses URLs with user info, so that nothing
+/// can hide the host behind an `@`.
+fn is_loopback(url: &str) -> bool {
+    let Some((_, rest)) = url.split_once("://") else { return false };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => authority.split(':').next().unwrap_or_default(),
+    };
+    host.eq_ignore_ascii_case("localhost")
+        || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_hosts_of_this_machine_need_no_key() {
+        for url in
+            ["http://127.0.0.1:1/v1", "http://localhost", "http://[::1]:9/", "http://127.9.9.9"]
+        {
+            assert!(is_loopback(url), "{url}");
+        }
+        for url in ["https://api.openai.com/v1", "http://127.0.0.1@evil.example", "localhost", ""] {
+            assert!(!is_loopback(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_provider_is_told_with_those_that_there_are() {
+        let error = Providers::new(&Config::default()).check("nobody").unwrap_err();
+        assert_eq!(error.code(), "UNKNOWN_PROVIDER");
+        assert!(error.line().contains("deepseek, openai_compatible, scripted"), "{error}");
+    }
+}

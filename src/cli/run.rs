@@ -1,0 +1,250 @@
+//! `playhouse run`: one prompt, one agent and those that it delegates to.
+
+use std::{
+    io::Read,
+    path::{Path, PathBuf},
+};
+
+use playhouse_messages::{
+    chunk::Failure,
+    event::{CancelCause, TurnEndReason},
+};
+use playhouse_plugin_api::{
+    agent::{Agent, AgentError},
+    creation::NewAgent,
+    options::AgentOptions,
+};
+use playhouse_supervisor::harness::Harness;
+
+use super::{
+    config::{AgentConfig, Config, SessionChoice},
+    exit::{CliError, EXIT_CODES, Exit},
+    follow::follow_all,
+    house,
+    output::{Format, Paint, note},
+    providers::{DEFAULT_MODEL, Providers},
+    show::{End, Screen},
+    signals,
+};
+
+/// Runs one prompt to its end, and shows the agents at work.
+///
+/// The answer goes to standard output; tool calls, sub-agents and progress go to standard error.
+/// Without --model a built-in script plays a root agent that delegates to three sub-agents: no
+/// network and no key are needed.
+///
+/// The first SIGINT or SIGTERM cancels all agents and waits until the end of their turns is
+/// durable; the second exits at once.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXIT_CODES)]
+pub struct Run {
+    /// What to ask; `-` reads standard input.
+    prompt: String,
+    /// The route, such as scripted/team, openai_compatible/any or deepseek/deepseek-v4-flash.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
+    model: Option<String>,
+    /// Where the route's provider is. On this machine openai_compatible needs no key.
+    #[arg(long, value_name = "URL")]
+    base_url: Option<String>,
+    /// How much the model should think, in the provider's words.
+    #[arg(long, value_name = "EFFORT")]
+    reasoning_effort: Option<String>,
+    /// The output limit of one request, in tokens.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=playhouse_messages::json::INTEGER_MAX))]
+    max_tokens: Option<u64>,
+    /// The store's directory [default: the config's, or .playhouse].
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+    /// Drives this session: makes it at the first use, resumes it later.
+    #[arg(long, value_name = "ID", conflicts_with = "resume")]
+    session: Option<String>,
+    /// Resumes this session, which must exist.
+    #[arg(long, value_name = "ID")]
+    resume: Option<String>,
+    /// The agent's working directory [default: the current one].
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// The config [default: playhouse.toml if it is there].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Which [[agent]] of the config to run [default: the first].
+    #[arg(long, value_name = "ID")]
+    agent: Option<String>,
+    /// How results are shown.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+impl Run {
+    /// Runs the command.
+    ///
+    /// # Errors
+    ///
+    /// Why nothing was run, or what failed beside the turn.
+    pub async fn run(self) -> Result<Exit, CliError> {
+        let config = Config::load(self.config.as_deref())?;
+        let plan = self.plan(&config)?;
+        let prompt = read_prompt(self.prompt)?;
+        let signal = signals::listen()?;
+        let dir = house::store_dir(self.store, &config);
+        // The demo tool is for the demo: a real model would only be distracted.
+        let scripted = plan.providers.is_scripted(&plan.provider);
+        let defaults: &[&str] = if scripted { &["subagents", "lookup"] } else { &["subagents"] };
+        let harness = house::open(&config, &plan.providers, &dir, defaults).await?;
+        let (seen, followers) = follow_all(harness.world())?;
+        let screen = Screen::start(seen, self.format, Paint::stderr());
+        let turn = async {
+            let Some(made) = signal
+                .race(house::enter(&harness, &plan.session, plan.label.as_deref(), plan.new))
+                .await
+            else {
+                return Ok(End::aborted(None));
+            };
+            let agent = made?;
+            screen.root(agent.id());
+            turn(&harness, agent.agent(), prompt, &signal).await
+        };
+        let ended = turn.await;
+        let down = harness.shutdown().await;
+        followers.finish().await;
+        let shown = screen.finish(ended.as_ref().ok());
+        let end = ended?;
+        if let Err(failure) = down {
+            note(&format!("error: the harness did not end well: {}", failure.message));
+            return Ok(Exit::Failed);
+        }
+        shown?;
+        Ok(Exit::from(&end.reason))
+    }
+
+    fn plan(&self, config: &Config) -> Result<Plan, CliError> {
+        let chosen = self.entry(config)?;
+        let mut providers = Providers::new(config);
+        let mut options = chosen.map_or_else(
+            || AgentOptions::new().model(DEFAULT_MODEL.0, DEFAULT_MODEL.1),
+            house::options,
+        );
+        if let Some(route) = &self.model {
+            let parts = route.split_once('/').filter(|(p, m)| !p.is_empty() && !m.is_empty());
+            let Some((provider, model)) = parts else {
+                let text = format!(
+                    "--model {route}: expected PROVIDER/MODEL, such as scripted/team or \
+                     deepseek/deepseek-v4-flash"
+                );
+                return Err(CliError::Usage(text));
+            };
+            options = options.model(provider, model);
+        }
+        if let Some(effort) = &self.reasoning_effort {
+            options = options.reasoning_effort(effort);
+        }
+        if let Some(max) = self.max_tokens {
+            options = options.max_tokens(max);
+        }
+        let provider =
+            options.model.as_ref().map_or(DEFAULT_MODEL.0, |model| &model.provider).to_owned();
+        if let Some(url) = &self.base_url {
+            providers.set_base_url(&provider, url)?;
+        }
+        let named_by_config = self.model.is_none().then_some(chosen).flatten();
+        match (providers.check(&provider), named_by_config) {
+            (Err(error @ CliError::UnknownProvider { .. }), Some(agent)) => {
+                return Err(agent.place.fault(error.to_string()).into());
+            }
+            (checked, _) => checked?,
+        }
+        let session = match (&self.session, &self.resume, chosen) {
+            (Some(id), _, _) => SessionChoice::Exact(id.clone()),
+            (None, Some(id), _) => SessionChoice::Resume(id.clone()),
+            (None, None, Some(agent)) => agent.session.clone(),
+            (None, None, None) => SessionChoice::Fresh,
+        };
+        if session.id() == Some("") {
+            let text = "a session id must not be empty; leave --session out for a fresh one";
+            return Err(CliError::Usage(text.to_owned()));
+        }
+        let cwd = self.cwd.as_deref().or_else(|| chosen.and_then(|agent| agent.cwd.as_deref()));
+        let cwd = house::working_dir(cwd)?;
+        Ok(Plan {
+            providers,
+            provider,
+            session,
+            label: chosen.map(|agent| agent.id.clone()),
+            new: NewAgent::new(options).cwd(cwd),
+        })
+    }
+
+    fn entry<'a>(&self, config: &'a Config) -> Result<Option<&'a AgentConfig>, CliError> {
+        let Some(id) = &self.agent else { return Ok(config.agents.first()) };
+        let found = config.agents.iter().find(|agent| agent.id == *id);
+        let file = self.config.as_deref().unwrap_or(Path::new(super::config::DEFAULT_FILE));
+        let missing = || {
+            let text = format!("--agent {id}: {} has no such [[agent]]; add it", file.display());
+            CliError::Usage(text)
+        };
+        found.map(Some).ok_or_else(missing)
+    }
+}
+
+/// What the arguments and the config come to.
+struct Plan {
+    providers: Providers,
+    provider: String,
+    session: SessionChoice,
+    label: Option<String>,
+    new: NewAgent,
+}
+
+/// Prompts the agent, and cancels it and all below it at a signal.
+async fn turn(
+    harness: &Harness,
+    agent: &Agent,
+    prompt: String,
+    signal: &playhouse_plugin_api::cancel::CancelToken,
+) -> Result<End, CliError> {
+    let prompted = agent.prompt(prompt);
+    tokio::pin!(prompted);
+    let outcome = match signal.race(&mut prompted).await {
+        Some(outcome) => outcome,
+        None => {
+            harness.cancel_tree(agent, CancelCause::User);
+            prompted.await
+        }
+    };
+    match outcome {
+        Ok(outcome) => Ok(End {
+            session: Some(agent.id().clone()),
+            reason: outcome.reason,
+            text: outcome.text,
+            usage: outcome.usage,
+        }),
+        // The cancel came before the turn did.
+        Err(AgentError::Dropped { .. }) => Ok(End::aborted(Some(agent.id().clone()))),
+        Err(error @ AgentError::Refused(_)) => {
+            let failure = Failure::from(error);
+            Ok(End {
+                reason: TurnEndReason::Error(failure),
+                ..End::aborted(Some(agent.id().clone()))
+            })
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn read_prompt(prompt: String) -> Result<String, CliError> {
+    let prompt = if prompt == "-" {
+        let mut text = String::new();
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .map_err(|cause| CliError::io("reading the prompt from standard input", cause))?;
+        text
+    } else {
+        prompt
+    };
+    if prompt.trim().is_empty() {
+        let text =
+            "the prompt is empty; say what to do, or give `-` and write it to standard input";
+        return Err(CliError::Usage(text.to_owned()));
+    }
+    Ok(prompt)
+}
