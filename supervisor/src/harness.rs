@@ -450,6 +450,8 @@ async fn watch_root(root: JoinHandle<()>, maker: Maker, state: watch::Sender<Har
                 text = format!("{text}; session `{}`: {error}", agent.id());
             }
         }
+        // What the agent's scope holds belongs to nobody now.
+        agent.scope().close();
         agent.session().cell().feed().close();
         agent.cell().supervisor.close();
         agent.cell().actor.close();
