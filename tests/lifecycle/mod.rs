@@ -7,5 +7,5 @@ mod resume;
 mod rig;
 mod streams;
 mod teardown;
-// mod toy_loop;
+mod toy_loop;
 // mod wire;
