@@ -5,8 +5,8 @@ mod loop_fn;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
-use playhouse_messages::{chunk::Failure, protocol::AgentMessage};
 pub use loop_fn::{LoopFn, OpenTurn, loop_fn};
+use playhouse_messages::{chunk::Failure, protocol::AgentMessage};
 use ractor::{ActorCell, ActorRef};
 
 use crate::{agent::Agent, world::World};

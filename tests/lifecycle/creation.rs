@@ -105,7 +105,8 @@ mod scenario {
 
     #[tokio::test]
     async fn core_126_newest_61_a_failed_setup_releases_everything_and_keeps_what_was_stored() {
-        let (harness, model, store) = rig::in_memory([Reply::text("hi"), Reply::text("hello")]).await;
+        let (harness, model, store) =
+            rig::in_memory([Reply::text("hi"), Reply::text("hello")]).await;
         let diary = announcements(&harness);
         let gone = diary.clone();
         let setup = move |agent: playhouse::Agent| {
@@ -239,7 +240,9 @@ mod scenario {
         let (harness, _) = rig::on(store.clone(), [Reply::text("won")]).await;
         let race = {
             let harness = harness.clone();
-            tokio::spawn(async move { tokio::join!(harness.create(new("a")), harness.create(new("a"))) })
+            tokio::spawn(
+                async move { tokio::join!(harness.create(new("a")), harness.create(new("a"))) },
+            )
         };
         store.opening.arrived(1).await;
         store.opening.open();
@@ -265,7 +268,9 @@ mod scenario {
         let fresh = harness.create(new("a")).await.unwrap();
         stale.dispose().await.unwrap();
         assert_eq!(stale.followup("?").await.unwrap_err().code(), "DISPOSED");
-        assert!(stale.session().append(NewEvent::custom("x", json!({})).ignorable()).await.is_err());
+        assert!(
+            stale.session().append(NewEvent::custom("x", json!({})).ignorable()).await.is_err()
+        );
         assert_eq!(harness.agent(&"a".into()).as_ref(), Some(fresh.agent()));
         assert_ne!(*stale, *fresh);
         assert_eq!(fresh.prompt("go").await.unwrap().text, "two");

@@ -86,8 +86,7 @@ mod scenario {
         });
         let outcome = rig.agent.prompt("no").await.unwrap();
         assert_eq!(outcome.reason, TurnEndReason::Blocked);
-        let expected =
-            ["agent/inbox/spliced", "turn/start", "agent/inbox/spliced", "turn/end"];
+        let expected = ["agent/inbox/spliced", "turn/start", "agent/inbox/spliced", "turn/end"];
         assert_eq!(kinds(&rig.agent), expected);
         rig.works().await;
     }
@@ -385,8 +384,7 @@ async fn a_cancel_in_any_hook_ends_the_turn_as_aborted_even_if_the_hook_then_fai
 #[tokio::test]
 async fn a_hook_that_ignores_a_cancel_is_abandoned_after_the_grace_time() {
     let grace = std::time::Duration::from_millis(50);
-    let (harness, model) =
-        rig::with(Harness::builder().grace(grace), [Reply::text("yes")]).await;
+    let (harness, model) = rig::with(Harness::builder().grace(grace), [Reply::text("yes")]).await;
     let agent = harness.create(NewAgent::new(rig::options())).await.unwrap();
     let rig = Rig { harness, model, agent };
     let pause = Pause::closed();

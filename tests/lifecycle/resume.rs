@@ -113,7 +113,8 @@ async fn every_crash_point(store: Arc<dyn Store>) {
         expected.push("session/end-seed");
         assert_eq!(added, expected, "after {cut} events: {:?}", all[..cut].last());
         let closers = interrupted_closers(&prefix.iter().cloned().collect(), None);
-        let closed: Vec<_> = log.iter().skip(cut).take(closers.len()).map(|e| (**e).clone()).collect();
+        let closed: Vec<_> =
+            log.iter().skip(cut).take(closers.len()).map(|e| (**e).clone()).collect();
         assert_eq!(closed, closers);
         assert_eq!(log.iter().take(cut).cloned().collect::<Vec<_>>(), prefix);
         for event in log.iter().skip(cut) {

@@ -156,7 +156,9 @@ async fn a_late_reader_is_caught_up_with_in_one_frame() {
     assert_eq!(text, whole);
     agent.cancel(CancelCause::User);
     let Some(Frame::End { outcome, .. }) = soon(late.next()).await else { panic!() };
-    assert!(matches!(outcome, FrameOutcome::Committed { event_type, .. } if event_type == "assistant/message"));
+    assert!(
+        matches!(outcome, FrameOutcome::Committed { event_type, .. } if event_type == "assistant/message")
+    );
     assert_eq!(model.captured().len(), 1);
     harness.shutdown().await.unwrap();
 }

@@ -116,7 +116,8 @@ mod scenario {
     }
 
     #[tokio::test]
-    async fn core_143_newest_63_a_handle_that_does_not_close_is_reported_and_all_else_is_released() {
+    async fn core_143_newest_63_a_handle_that_does_not_close_is_reported_and_all_else_is_released()
+    {
         let store = Gated::new(MemoryStore::new(), Pause::opened());
         let (harness, _) = rig::on(store.clone(), [Reply::text("ok"), Reply::text("ok")]).await;
         let agent = harness.create(new("a")).await.unwrap();
@@ -199,8 +200,7 @@ mod scenario {
 #[tokio::test]
 async fn a_tool_that_ignores_its_abort_is_awaited_for_the_grace_time_only() {
     let store = Arc::new(MemoryStore::new());
-    let builder =
-        Harness::builder().shared_store(store.clone()).grace(Duration::from_millis(50));
+    let builder = Harness::builder().shared_store(store.clone()).grace(Duration::from_millis(50));
     let (harness, _) = rig::with(builder, [Reply::call("hang", "{}").and_call("hang", "{}")]).await;
     let pause = Pause::closed();
     harness.register_tool(stubborn_tool("hang", pause.clone())).unwrap();

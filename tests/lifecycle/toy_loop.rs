@@ -145,7 +145,8 @@ async fn a_toy_loop_survives_deaths_as_the_real_one_does() {
     soon(harness.shutdown()).await.unwrap();
     let stored = store.reopen().read(agent.id()).await.unwrap();
     let parse = |json: &bytes::Bytes| Event::from_json(std::str::from_utf8(json).unwrap()).unwrap();
-    let stored: Vec<_> = stored.events.iter().map(|json| parse(json).body.kind().to_owned()).collect();
+    let stored: Vec<_> =
+        stored.events.iter().map(|json| parse(json).body.kind().to_owned()).collect();
     assert_eq!(stored, kinds(&agent));
 }
 

@@ -171,16 +171,13 @@ impl Creation<'_> {
         let owner = new.owner.clone().unwrap_or_else(|| world.scope.clone());
         let creation = Creation { maker, id, owner, cancel };
         creation.check(&new)?;
-        let reservation = world
-            .agents
-            .reserve(creation.id.clone())
-            .map_err(|taken| {
-                let code = match from {
-                    CreatedFrom::Startup => "SESSION_ALREADY_EXISTS",
-                    CreatedFrom::Resume => "SESSION_ALREADY_OWNED",
-                };
-                Failure::new(code, taken.to_string())
-            })?;
+        let reservation = world.agents.reserve(creation.id.clone()).map_err(|taken| {
+            let code = match from {
+                CreatedFrom::Startup => "SESSION_ALREADY_EXISTS",
+                CreatedFrom::Resume => "SESSION_ALREADY_OWNED",
+            };
+            Failure::new(code, taken.to_string())
+        })?;
         let prepared = match from {
             CreatedFrom::Startup => creation.fresh(&new).await?,
             CreatedFrom::Resume => creation.stored().await?,
