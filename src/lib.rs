@@ -10,7 +10,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let harness = playhouse::minimal().start().await?;
 //! let script = Script::sequence([Reply::text("Hello.")]);
-//! harness.world().models.register(["scripted"], std::sync::Arc::new(ScriptedAdapter::new(script)))?;
+//! let _ = harness.world().models.register(["scripted"], std::sync::Arc::new(ScriptedAdapter::new(script)))?;
 //! let options = AgentOptions::new().model("scripted", "any");
 //! let agent = harness.create(NewAgent::new(options)).await?;
 //! assert_eq!(agent.prompt("Hi").await?.text, "Hello.");
@@ -23,8 +23,17 @@
 //! - [`messages`]: what actors say, and the pure machines that decide.
 //! - [`plugin_api`]: what a plugin may use.
 //! - [`supervisor`]: the harness, and who restarts what.
-//! - [`models`]: adapters.
+//! - [`models`][]: adapters.
+//! - `subagents`: delegation to child agents.
+//! - `testing`: a kit for tests (feature `testing`).
 
+mod base;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+#[cfg(feature = "subagents")]
+pub use base::with_subagents;
+pub use base::{Identity, base};
 pub use playhouse_messages as messages;
 pub use playhouse_messages::{
     content::ContentBlock,
@@ -46,6 +55,8 @@ pub use playhouse_plugin_api::{
     session::Session,
     tool::{Tool, ToolError, ToolOutput, ToolRun, tool_fn},
 };
+#[cfg(feature = "subagents")]
+pub use playhouse_subagents as subagents;
 pub use playhouse_supervisor as supervisor;
 pub use playhouse_supervisor::harness::{Harness, HarnessBuilder, HarnessError, HarnessState};
 

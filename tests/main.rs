@@ -1,5 +1,9 @@
 //! Black-box tests through the facade.
+#![expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 
+mod children;
+mod crash;
 mod deaths;
 mod lifecycle;
+mod testing;
 mod turns;

@@ -1,47 +1,31 @@
 //! Turns as a user of the library sees them.
 
-use std::sync::Arc;
-
 use playhouse::{
-    AgentHandle, AgentOptions, Harness, NewAgent, TurnEndReason,
-    models::scripted::{Reply, Script, ScriptedAdapter},
+    CancelCause, TurnEndReason,
+    models::scripted::{Reply, Script},
+    testing::Stage,
 };
-
-async fn stage(script: Script) -> (Harness, Arc<ScriptedAdapter>, AgentHandle) {
-    let harness = playhouse::minimal().start().await.unwrap();
-    let adapter = Arc::new(ScriptedAdapter::new(script));
-    harness.world().models.register(["scripted"], adapter.clone()).unwrap();
-    let options = AgentOptions::new().model("scripted", "any");
-    let agent = harness.create(NewAgent::new(options)).await.unwrap();
-    (harness, adapter, agent)
-}
-
-fn kinds(agent: &AgentHandle) -> Vec<String> {
-    agent.session().log().iter().map(|event| event.body.kind().to_owned()).collect()
-}
 
 #[tokio::test]
 async fn a_prompt_is_answered_and_the_log_tells_the_turn() {
-    let (harness, adapter, agent) = stage(Script::sequence([Reply::text("Hello.")])).await;
-    let outcome = agent.prompt("Hi").await.unwrap();
+    let stage = Stage::new(Script::sequence([Reply::text("Hello.")])).await.unwrap();
+    let outcome = stage.agent().prompt("Hi").await.unwrap();
     assert_eq!((outcome.text.as_str(), outcome.reason), ("Hello.", TurnEndReason::Completed));
-    agent.when_idle().await.unwrap();
-    assert_eq!(
-        kinds(&agent),
-        [
-            "agent/inbox/spliced",
-            "turn/start",
-            "agent/inbox/spliced",
-            "step/start",
-            "system/message",
-            "user/message",
-            "request/header",
-            "request/context",
-            "assistant/message",
-            "step/end",
-            "turn/end",
-        ]
-    );
-    adapter.assert_consumed();
-    harness.shutdown().await.unwrap();
+    stage.agent().when_idle().await.unwrap();
+    assert_eq!(stage.trace(), "IN+ TS1 IN- SS1.1 SYS+ U H C A SE1.1 TE1(completed)");
+    stage.model().assert_consumed();
+    stage.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cancelled_prompt_ends_its_turn_and_the_next_one_runs() {
+    let script = Script::sequence([Reply::text("never").at_gate("shut"), Reply::text("Yes.")]);
+    let stage = Stage::new(script).await.unwrap();
+    let id = stage.agent().followup("Hi").await.unwrap();
+    stage.gate("shut").arrived(1).await;
+    stage.agent().cancel(CancelCause::User);
+    let outcome = stage.agent().outcome(&id, 0).await.unwrap();
+    assert_eq!(outcome.reason, TurnEndReason::Aborted(CancelCause::User));
+    assert_eq!(stage.agent().prompt("Still there?").await.unwrap().text, "Yes.");
+    stage.shutdown().await.unwrap();
 }

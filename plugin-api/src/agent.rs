@@ -41,7 +41,7 @@ pub struct AgentCell {
     scope: Scope,
     owner: Scope,
     options: AgentOptions,
-    runtime_parent: Option<SessionId>,
+    lineage: Arc<[SessionId]>,
     ids: Arc<dyn Ids>,
     cancel: Mutex<CancelState>,
     status: watch::Sender<Status>,
@@ -134,7 +134,7 @@ impl AgentCell {
         scope: Scope,
         owner: Scope,
         options: AgentOptions,
-        runtime_parent: Option<SessionId>,
+        lineage: Arc<[SessionId]>,
         ids: Arc<dyn Ids>,
     ) -> Arc<Self> {
         Arc::new(Self {
@@ -142,7 +142,7 @@ impl AgentCell {
             scope,
             owner,
             options,
-            runtime_parent,
+            lineage,
             ids,
             cancel: Mutex::new(CancelState {
                 announced: 0,
@@ -336,7 +336,12 @@ impl Agent {
 
     /// The agent that delegated its work to it. Says who is told; not who owns or restarts it.
     pub fn runtime_parent(&self) -> Option<&SessionId> {
-        self.0.runtime_parent.as_ref()
+        self.0.lineage.first()
+    }
+
+    /// Its runtime parent, that one's, and so on, as far as they were known when it was made.
+    pub fn lineage(&self) -> &Arc<[SessionId]> {
+        &self.0.lineage
     }
 
     /// How deep in a tree of delegations it stands; 0 for a root.

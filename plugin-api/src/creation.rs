@@ -24,6 +24,8 @@ pub struct NewAgent {
     pub options: AgentOptions,
     /// The scope that owns it: closing the scope disposes it. The harness's if absent.
     pub owner: Option<Scope>,
+    /// The scope whose registrations it sees; the owner if absent.
+    pub within: Option<Scope>,
     /// The agent that delegates to it, and is told of it. Not the owner.
     pub runtime_parent: Option<SessionId>,
     /// Its working directory; absolute.
@@ -60,12 +62,19 @@ impl NewAgent {
         self
     }
 
+    /// Seeing what is registered in this scope and above it, whoever owns it.
+    #[must_use]
+    pub fn within(mut self, scope: Scope) -> Self {
+        self.within = Some(scope);
+        self
+    }
+
     /// Delegated to by this agent.
     #[must_use]
     pub fn delegated_by(mut self, parent: &Agent) -> Self {
         self.runtime_parent = Some(parent.id().clone());
         self.origin = Some(Origin::Subagent);
-        self.delegation_depth = Some(parent.depth() + 1);
+        self.delegation_depth = Some(parent.depth().saturating_add(1));
         self.cwd.clone_from(&parent.session().header().cwd);
         self
     }

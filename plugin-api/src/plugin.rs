@@ -5,7 +5,11 @@ use std::{fmt, sync::Arc};
 use futures::future::BoxFuture;
 use playhouse_messages::chunk::Failure;
 
-use crate::{scope::Scope, service::Services, world::World};
+use crate::{
+    scope::{Registration, Scope, ScopeClosed},
+    service::Services,
+    world::World,
+};
 
 /// The service under which a harness offers its [`World`] to its plugins.
 pub const WORLD_SERVICE: &str = "playhouse.world";
@@ -89,6 +93,21 @@ impl PluginContext {
     /// A context for one setup.
     pub fn new(scope: Scope, services: Services) -> Self {
         Self { scope, services }
+    }
+
+    /// Undoes a registration when the plugin's scope closes: for what all agents shall see. They
+    /// stand beside plugins, not below them, so that is registered in the world's scope.
+    ///
+    /// # Errors
+    ///
+    /// The scope is closed; the registration is undone at once.
+    pub fn tie(&self, registration: Registration) -> Result<(), ScopeClosed> {
+        let undo = registration.clone();
+        let tied = self.scope.on_close(move || undo.remove());
+        if tied.is_err() {
+            registration.remove();
+        }
+        tied.map(drop)
     }
 
     /// The world that the plugin lives in.

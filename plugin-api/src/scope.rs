@@ -190,6 +190,12 @@ impl fmt::Debug for Scope {
     }
 }
 
+impl From<ScopeClosed> for playhouse_messages::chunk::Failure {
+    fn from(closed: ScopeClosed) -> Self {
+        Self::new(closed.code(), closed.to_string())
+    }
+}
+
 /// One thing that was registered in a scope. Dropping it changes nothing: it lasts until it is
 /// removed or its scope closes.
 #[derive(Clone)]

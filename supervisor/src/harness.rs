@@ -372,6 +372,7 @@ impl Inner {
             running
         });
         let mut failures = Vec::new();
+        world.agents.close();
         for agent in world.agents.list() {
             agent.cancel_with(CancelCause::Disposed, true);
         }

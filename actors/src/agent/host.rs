@@ -11,7 +11,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{agent::Agent, scope::Scope, tool::BatchHost, world::World};
 
-use super::work;
+use super::checkpoint::checkpoint;
 
 pub(super) struct AgentHost {
     pub(super) agent: Agent,
@@ -42,7 +42,7 @@ impl BatchHost for AgentHost {
 
     fn checkpoint(&self) -> BoxFuture<'static, Result<(), Failure>> {
         let agent = self.agent.clone();
-        Box::pin(async move { work::checkpoint(&agent).await })
+        Box::pin(async move { checkpoint(&agent).await })
     }
 
     fn new_message_id(&self) -> MessageId {

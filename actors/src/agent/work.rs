@@ -24,7 +24,6 @@ use playhouse_plugin_api::{
     cancel::CancelToken,
     hook::HookResult,
     llm::terminal_chunk,
-    options::Durability,
     points::{PreStep, RequestError, RequestProposal, TurnStopping},
     prompt::{AssembleContext, Assembly, render_prompt, runtime_sections},
     slot::Gone,
@@ -34,7 +33,10 @@ use playhouse_plugin_api::{
 use ractor::ActorCell;
 use tokio::sync::mpsc;
 
-use super::host::AgentHost;
+use super::{
+    checkpoint::{checkpoint, is_strict},
+    host::AgentHost,
+};
 use crate::provider::is_unserved;
 
 /// Chunks that a provider may be ahead of the attempt that consumes them: the stream's credit.
@@ -85,14 +87,6 @@ impl Job {
 
 fn aborted() -> Failure {
     Failure::new("ABORTED", "the turn was cancelled")
-}
-
-/// Makes the log durable if the agent demands it.
-pub(super) async fn checkpoint(agent: &Agent) -> Result<(), Failure> {
-    if agent.options().durability == Durability::Strict {
-        agent.session().flush().await?;
-    }
-    Ok(())
 }
 
 /// S3 and S4: the prompt and tools, then the pre-step chain, whose default adds what the model has
@@ -194,7 +188,7 @@ pub(super) async fn dispatch(
     let shown = session.cell().feed().start(attempt_id(session.id(), attempt), at, route);
     let mut stream = AttemptStream::new(at, provider.clone(), model.clone());
     let mut tail = Tail {
-        attempt,
+        key: session.log().len(),
         in_step: session.view().failed_attempts + 1,
         at,
         provider,
@@ -228,10 +222,6 @@ pub(super) async fn dispatch(
     Streamed::Stream { stream: Box::new(stream), end: StreamEnd::Ended, message_id }
 }
 
-fn is_strict(agent: &Agent) -> bool {
-    agent.options().durability == Durability::Strict
-}
-
 /// Hands the bound call to its provider's actor.
 fn send(job: &Job, prepared: &Prepared, request: FrozenRequest) -> mpsc::Receiver<StreamChunk> {
     let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD_MAX);
@@ -254,8 +244,9 @@ fn send(job: &Job, prepared: &Prepared, request: FrozenRequest) -> mpsc::Receive
 
 /// The stored stream of an attempt: written before it is shown, so that a crash keeps what was seen.
 struct Tail {
-    /// Counts the agent's attempts.
-    attempt: u64,
+    /// Tells the attempt apart for the store, also from those of earlier lives of the process: each
+    /// attempt follows an event that no other one follows.
+    key: u64,
     /// Counts the attempts of the step.
     in_step: u32,
     at: StepAt,
@@ -283,7 +274,7 @@ impl Tail {
         };
         let Ok(part) = serde_json::to_vec(&part) else { return };
         let part = bytes::Bytes::from(part);
-        let attempt = self.attempt;
+        let attempt = self.key;
         let write = |_, reply| WriterMessage::Tail { attempt, part: part.clone(), reply };
         let written = agent.session().cell().writer.call(write).await;
         if let Ok(Err(failure)) = written {

@@ -55,7 +55,7 @@ impl ProviderShell {
         let number = self.next_ticket;
         let (models, bound) = (self.args.world.models.clone(), self.bound.clone());
         self.tasks.spawn(async move {
-            // Whoever gives up drops the receiver; the resolution is cut then.
+            // Whoever gives up does not wait any longer; adapters bound what they do here.
             let cancel = CancelToken::new();
             let prepared = prepare(&models, config, &cancel, number, &bound).await;
             let _ = reply.send(prepared);

@@ -303,6 +303,7 @@ impl Machine {
 
     fn repaired(&mut self, repaired: Repaired, out: &mut Vec<Effect>) {
         self.generation_mark = repaired.generation;
+        self.last_turn = repaired.last_turn;
         if let Phase::Repairing { wake } = self.phase {
             self.phase = Phase::Idle;
             if !self.disposed && (wake && repaired.pending || repaired.prompts) {

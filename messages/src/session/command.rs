@@ -255,4 +255,6 @@ pub struct Repaired {
     pub prompts: bool,
     /// The surface's content generation.
     pub generation: u64,
+    /// The last turn that was opened; 0 for none.
+    pub last_turn: u32,
 }

@@ -283,6 +283,7 @@ impl SessionCore {
             pending: !inbox.is_empty(),
             prompts: !inbox.list(InboxTarget::NextTurn).is_empty(),
             generation: self.state.surface().content_generation(),
+            last_turn: self.state.boundary().last_turn(),
         })
     }
 

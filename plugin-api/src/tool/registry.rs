@@ -182,6 +182,12 @@ impl ToolRegistryError {
     }
 }
 
+impl From<ToolRegistryError> for playhouse_messages::chunk::Failure {
+    fn from(error: ToolRegistryError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
 impl ToolRegistry {
     /// A registry without tools.
     pub fn new() -> Self {
@@ -244,6 +250,13 @@ impl ToolRegistry {
             layer.filters.push((key, filter));
             Ok(())
         })
+    }
+
+    /// The restrictions that were registered in exactly this scope.
+    pub fn restrictions(&self, scope: &Scope) -> Vec<ToolFilter> {
+        let layers = self.read();
+        let filters = layers.by_scope.get(&scope.id()).into_iter().flat_map(|layer| &layer.filters);
+        filters.map(|(_, filter)| filter.clone()).collect()
     }
 
     /// Adds a check that may deny calls of the agents at or below `scope`, and never allow one. It

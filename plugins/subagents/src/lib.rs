@@ -1,1 +1,53 @@
 //! Child agents for Playhouse: spawn from code and from a model-facing tool.
+//!
+//! A child is an agent like any other, with a session of its own; what makes it a child is that
+//! another agent delegated work to it. Three relations are kept apart: the scope that *owns* it
+//! (the parent's unless told otherwise; its closing disposes the child), the *runtime parent* that
+//! is told of it, and the supervisor that restarts it.
+//!
+//! - [`provider`]: the seam. A [`ChildProvider`] starts children, [`ChildProviders`] knows them all.
+//! - [`spawn`]: the provider of this library, which makes a fresh agent in this process.
+//! - [`run`]: what a started child is to its starter, and what became of it.
+//! - [`slots`]: how many children may live at once.
+//! - [`tool`]: delegation as a tool for models.
+//! - [`plugin`]: all of it as a plugin.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use playhouse_models::scripted::{Reply, Script, ScriptedAdapter};
+//! use playhouse_plugin_api::{creation::NewAgent, options::AgentOptions};
+//! use playhouse_subagents::{ChildRequest, StopReason, spawn};
+//! use playhouse_supervisor::harness::Harness;
+//!
+//! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+//! # let harness = Harness::builder().start().await?;
+//! # let model = Arc::new(ScriptedAdapter::new(Script::sequence([Reply::text("42")])));
+//! # let _ = harness.world().models.register(["scripted"], model)?;
+//! # let options = AgentOptions::new().model("scripted", "any");
+//! # let parent = harness.create(NewAgent::new(options)).await?;
+//! let run = spawn(harness.world(), ChildRequest::new(&parent, "What is six times seven?")).await?;
+//! let result = run.result().await?;
+//! assert_eq!((result.text().as_str(), &result.stop_reason), ("42", &StopReason::Completed));
+//! run.dispose().await?;
+//! # harness.shutdown().await?;
+//! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
+//! ```
+
+pub mod descriptor;
+pub mod error;
+pub mod plugin;
+pub mod provider;
+pub mod run;
+pub mod slots;
+pub mod spawn;
+pub mod tool;
+
+pub use self::{
+    error::ChildError,
+    plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},
+    provider::{Capabilities, ChildOptions, ChildProvider, ChildProviders, ChildRequest},
+    run::{ChildResult, Run, StopReason},
+    slots::{Slot, Slots},
+    spawn::{Spawn, spawn},
+    tool::{ToolConfig, subagent_tool},
+};

@@ -30,7 +30,7 @@ use playhouse_plugin_api::{
     cancel::CancelToken,
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
     points::{Created, CreatedFrom},
-    registry::Reservation,
+    registry::{Making, Reservation, ReserveError},
     scope::Scope,
     session::{Session, SessionCell},
     store::{SessionWriter, StoreError, StoredSession, StoredTail},
@@ -171,13 +171,20 @@ impl Creation<'_> {
         let owner = new.owner.clone().unwrap_or_else(|| world.scope.clone());
         let creation = Creation { maker, id, owner, cancel };
         creation.check(&new)?;
-        let reservation = world.agents.reserve(creation.id.clone()).map_err(|taken| {
-            let code = match from {
-                CreatedFrom::Startup => "SESSION_ALREADY_EXISTS",
-                CreatedFrom::Resume => "SESSION_ALREADY_OWNED",
+        let making = Making {
+            lineage: world.agents.lineage_below(new.runtime_parent.as_ref()),
+            owner: creation.owner.clone(),
+            cancel: creation.cancel.clone(),
+        };
+        let reservation = world.agents.reserve(creation.id.clone(), making).map_err(|refused| {
+            let code = match (&refused, from) {
+                (ReserveError::Taken { .. }, CreatedFrom::Resume) => "SESSION_ALREADY_OWNED",
+                _ => refused.code(),
             };
-            Failure::new(code, taken.to_string())
+            Failure::new(code, refused.to_string())
         })?;
+        // The owner may have disposed what it owns while this one was not yet among it.
+        creation.wanted()?;
         let prepared = match from {
             CreatedFrom::Startup => creation.fresh(&new).await?,
             CreatedFrom::Resume => creation.stored().await?,
@@ -357,11 +364,12 @@ impl Creation<'_> {
         new: NewAgent,
         from: CreatedFrom,
         prepared: Prepared,
-        mut reservation: Reservation,
+        reservation: Reservation,
     ) -> Result<Agent, Failure> {
         let world = &self.maker.world;
         let Prepared { core, handle, stored, inherited_event_count } = prepared;
-        let scope = match self.owner.child(self.id.as_str()) {
+        let scope = new.within.as_ref().unwrap_or(&self.owner);
+        let scope = match scope.child(self.id.as_str()) {
             Ok(scope) => scope,
             Err(closed) => {
                 if let Some(handle) = handle {
@@ -379,27 +387,27 @@ impl Creation<'_> {
             scope,
             self.owner.clone(),
             new.options.clone(),
-            runtime_parent,
+            world.agents.lineage_below(runtime_parent.as_ref()),
             world.ids.clone(),
         ));
         reservation.made(&agent);
-        if let Err(failure) = self.adopt(&agent).await {
-            if let Err(failure) = disposal::discard(world, &agent).await {
-                tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
-            }
-            return Err(failure);
-        }
-        // The id stays taken until all of a failed creation is gone.
-        match self.bring_up(&new, from, &agent, &mut reservation).await {
-            Ok(()) => Ok(agent),
+        let brought_up = match self.adopt(&agent).await {
+            Ok(()) => self.bring_up(&new, from, &agent, &reservation).await,
             Err(failure) => {
-                self.roll_back(&agent).await;
-                Err(failure)
+                if let Err(failure) = disposal::discard(world, &agent).await {
+                    tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
+                }
+                return Err(failure);
             }
+        };
+        if brought_up.is_err() {
+            self.roll_back(&agent).await;
         }
+        // The id stays taken until everything that was made for it is released.
+        drop(reservation);
+        brought_up.map(|()| agent)
     }
 
-    /// Hangs the agent under the root.
     async fn adopt(&self, agent: &Agent) -> Result<(), Failure> {
         let id = agent.id().clone();
         let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
@@ -414,7 +422,7 @@ impl Creation<'_> {
         new: &NewAgent,
         from: CreatedFrom,
         agent: &Agent,
-        reservation: &mut Reservation,
+        reservation: &Reservation,
     ) -> Result<(), Failure> {
         let world = &self.maker.world;
         // The owner's closing disposes the agent, whoever holds its handle. A creation that fails by
@@ -452,15 +460,22 @@ impl Creation<'_> {
         self.while_wanted(world.hooks.created.run(agent.scope(), created)).await??;
         self.wanted()?;
         made.store(true, Ordering::Release);
-        // Input that came early may run. A successor of the actor is not held back anyway.
-        let _ = agent.cell().actor.cast(AgentMessage::Maintained);
+        self.release_input(agent).await;
         Ok(())
+    }
+
+    /// Input that came early may run. The driver may not have started yet; one that is a successor
+    /// already is not held back anyway.
+    async fn release_input(&self, agent: &Agent) {
+        if let Ok(driver) = agent.cell().actor.next(None).await {
+            let _ = driver.cast(AgentMessage::Maintained);
+        }
     }
 
     /// Releases everything. Pending input stays in the log, and what was stored stays stored.
     async fn roll_back(&self, agent: &Agent) {
         agent.cancel_with(CancelCause::Disposed, true);
-        let _ = agent.cell().actor.cast(AgentMessage::Maintained);
+        self.release_input(agent).await;
         if let Err(failure) = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await {
             // The caller gets the failure that came first.
             tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");

@@ -80,26 +80,39 @@ pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(
     release(world, agent, failures).await
 }
 
-/// Disposes the agents whose owner is the agent's scope, or one below it. All are told first.
+/// Disposes the agents whose owner is the agent's scope, or one below it. All are told first; those
+/// that are being made are given up, and their creations undo themselves.
 async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
-    let owned: Vec<Agent> = world
-        .agents
-        .list()
-        .into_iter()
-        .filter(|other| other != agent && other.owner().is_within(agent.scope().id()))
-        .collect();
-    for child in &owned {
-        child.cancel_with(CancelCause::Disposed, keep_inbox);
-    }
+    let mut changes = world.agents.watch();
+    let mut done: Vec<Agent> = vec![agent.clone()];
     let mut failures = Vec::new();
-    let ends = owned.iter().map(|child| async move {
-        let dispose = |_, reply| AgentSupervisorMessage::Dispose { keep_inbox, reply };
-        child.cell().supervisor.call(dispose).await.unwrap_or(Ok(()))
-    });
-    for ended in futures::future::join_all(ends).await {
-        failures.extend(ended.err());
+    loop {
+        changes.borrow_and_update();
+        let (mut owned, making) = world.agents.owned(agent.scope().id());
+        owned.retain(|owned| !done.contains(owned));
+        if owned.is_empty() && making.is_empty() {
+            return combined(agent, failures);
+        }
+        for making in &making {
+            making.cancel.cancel(CancelCause::Disposed);
+        }
+        for child in &owned {
+            child.cancel_with(CancelCause::Disposed, keep_inbox);
+        }
+        if owned.is_empty() {
+            // The registry outlives the wait: the world holds it.
+            let _ = changes.changed().await;
+            continue;
+        }
+        let ends = owned.iter().map(|child| async move {
+            let dispose = |_, reply| AgentSupervisorMessage::Dispose { keep_inbox, reply };
+            child.cell().supervisor.call(dispose).await.unwrap_or(Ok(()))
+        });
+        for ended in futures::future::join_all(ends).await {
+            failures.extend(ended.err());
+        }
+        done.extend(owned);
     }
-    combined(agent, failures)
 }
 
 async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {

@@ -29,7 +29,7 @@ fn take_over(log: &Log) -> (Rig, String) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(320))]
+    #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// Invariants 10 and 11, and those of the log across the crash.
     #[test]

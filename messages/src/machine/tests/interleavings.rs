@@ -293,7 +293,7 @@ pub fn folded(log: &Log) -> Invariants {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(2000))]
+    #![proptest_config(ProptestConfig::with_cases(1500))]
 
     /// Invariants 12, 27, 29, 38 to 43 and 45 to 47, and those of the log.
     #[test]
@@ -335,7 +335,7 @@ fn the_interleavings_reach_every_ending() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
     let mut words = std::collections::BTreeSet::new();
-    for _ in 0..300 {
+    for _ in 0..400 {
         let ops = prop::collection::vec(op(), 0..60).new_tree(&mut runner).unwrap().current();
         let mut run = Run::new(Rig::new());
         ops.into_iter().for_each(|op| run.op(op));

@@ -272,7 +272,7 @@ fn compact(rig: &mut Rig, a: prop::sample::Index, b: prop::sample::Index) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig::with_cases(400))]
 
     /// Invariants 17, 18 and 21 to 26; core scenario 123.
     #[test]
@@ -295,7 +295,7 @@ fn the_conversations_reach_every_kind_of_admission() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
     let mut words = std::collections::BTreeSet::new();
-    for _ in 0..120 {
+    for _ in 0..100 {
         let ops = prop::collection::vec(op(), 1..40).new_tree(&mut runner).unwrap().current();
         let mut talk = Talk::new();
         for op in ops {

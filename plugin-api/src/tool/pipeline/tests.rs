@@ -111,14 +111,8 @@ fn agent(scope: &Scope) -> Agent {
     let core = SessionCore::load(header, Log::default(), &known).unwrap();
     let session = Session::new(SessionCell::new(&core, 0, known, None, 0));
     let options = AgentOptions::default();
-    Agent::new(AgentCell::new(
-        session,
-        scope.clone(),
-        scope.clone(),
-        options,
-        None,
-        Arc::new(UuidIds),
-    ))
+    let (owner, ids) = (scope.clone(), Arc::new(UuidIds));
+    Agent::new(AgentCell::new(session, scope.clone(), owner, options, Arc::default(), ids))
 }
 
 fn text(outcome: &ToolOutcome) -> String {
