@@ -2,10 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use playhouse_messages::{
@@ -17,6 +14,7 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     agent::{Agent, AgentFault, AnnouncedCancel},
     points::StatusChange,
+    session::fresh_origin,
     world::World,
 };
 use ractor::{ActorCell, ActorRef, RpcReplyPort};
@@ -61,8 +59,6 @@ impl Shell {
         myself: ActorRef<AgentMessage>,
         machine: Machine,
     ) -> Self {
-        // Origin 0 is that of plugins' appends.
-        static NEXT_ORIGIN: AtomicU64 = AtomicU64::new(1);
         Self {
             agent,
             world,
@@ -71,7 +67,7 @@ impl Shell {
             machine,
             waiters: HashMap::new(),
             idle: Vec::new(),
-            origin: NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed),
+            origin: fresh_origin(),
             next: 0,
             unanswered: VecDeque::new(),
             turn_span: (0, Span::none()),
