@@ -163,9 +163,11 @@ impl Providers {
     ///
     /// # Errors
     ///
-    /// For an unknown provider, and for one whose key is missing.
+    /// For an unknown provider, a bad base URL or script, and a missing key.
     pub fn check(&self, name: &str) -> Result<(), CliError> {
         let provider = self.get(name)?;
+        // A bad URL is the nearer cause: a key would not help.
+        provider.adapter(name)?;
         if provider.works_without_key() || provider.has_key() {
             return Ok(());
         }
