@@ -100,8 +100,7 @@ impl Hosted {
 
     fn new(plugin: &PluginConfig) -> Result<Self, CliError> {
         if let Some(key) = plugin.settings.keys().next() {
-            let problem =
-                format!("plugin \"{}\" has no setting `{key}`; remove it", plugin.name);
+            let problem = format!("plugin \"{}\" has no setting `{key}`; remove it", plugin.name);
             return Err(plugin.place.fault(problem).into());
         }
         Self::named(&plugin.name)
@@ -114,10 +113,7 @@ async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError>
     let plugin = hosted.map_err(|error| Failure::new(error.code(), error.to_string()))?;
     let mut status = plugin.watch();
     let settled = |status: &PluginStatus| {
-        matches!(
-            status,
-            PluginStatus::Active | PluginStatus::Failed { .. } | PluginStatus::Stopped
-        )
+        matches!(status, PluginStatus::Active | PluginStatus::Failed { .. } | PluginStatus::Stopped)
     };
     let failed = match status.wait_for(settled).await.as_deref() {
         Ok(PluginStatus::Failed { failure }) => failure.clone(),

@@ -42,7 +42,10 @@ fn bad_arguments_are_told_with_the_way_out() {
 fn a_bad_config_is_told_with_file_line_and_key() {
     let house = House::new();
     for (text, parts) in [
-        ("[[agent]]\nid = \"a\"\ncolour = 1\n", &["playhouse.toml:3: `colour`", "unknown field"][..]),
+        (
+            "[[agent]]\nid = \"a\"\ncolour = 1\n",
+            &["playhouse.toml:3: `colour`", "unknown field"][..],
+        ),
         ("x = = 1\n", &["playhouse.toml:1: `x`"]),
         (
             "[[agent]]\nid = \"a\"\nprovider = \"nobody\"\nmodel = \"m\"\n",
@@ -81,9 +84,8 @@ fn a_newer_store_and_a_corrupt_one_are_told_and_left_alone() {
     let segment = segment.map(|entry| entry.unwrap().path()).min().unwrap();
     let whole = std::fs::read(&segment).unwrap();
     let mut damaged = whole.clone();
-    // In the middle, so that good batches follow.
-    let middle = damaged.len() / 2;
-    damaged[middle] ^= 1;
+    let event = whole.windows(12).position(|bytes| bytes == b"\"turn/start\"").unwrap();
+    damaged[event] ^= 1;
     std::fs::write(&segment, &damaged).unwrap();
     let verified = house.run(&["sessions", "verify"]);
     assert_eq!(verified.code, Some(6), "{verified:?}");
@@ -94,9 +96,7 @@ fn a_newer_store_and_a_corrupt_one_are_told_and_left_alone() {
     std::fs::write(&segment, &whole).unwrap();
     assert_eq!(house.run(&["run", "--session", "it", "y"]).code, Some(0));
 
-    let format = store.join("format");
-    let text = std::fs::read_to_string(&format).unwrap();
-    std::fs::write(&format, text.replacen('1', "99", 1)).unwrap();
+    std::fs::write(store.join("format"), "playhouse-store 99 of another shape\n").unwrap();
     for args in [&["run", "x"][..], &["sessions", "list"]] {
         let ended = house.run(args);
         assert!(ended.error(2).contains("upgrade"), "{ended:?}");

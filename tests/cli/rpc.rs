@@ -1,6 +1,11 @@
 //! `playhouse rpc`.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::HashMap,
+    io::{BufRead, BufReader, Write},
+    process::{Command, Stdio},
+    sync::Arc,
+};
 
 use playhouse::models::{
     mock_server::{MockOptions, MockServer},
@@ -184,7 +189,8 @@ async fn every_event_is_told_in_order_exactly_as_it_is_stored() {
         .end()
         .iter()
         .filter_map(|line| {
-            let start = r#"{"jsonrpc":"2.0","method":"session/event","params":{"session":"a","event":"#;
+            let start =
+                r#"{"jsonrpc":"2.0","method":"session/event","params":{"session":"a","event":"#;
             Some(line.strip_prefix(start)?.strip_suffix("}}")?.to_owned())
         })
         .collect();
@@ -203,7 +209,7 @@ async fn the_client_runs_its_tools_and_hears_when_a_call_is_given_up() {
     let parameters = json!({"type": "object", "properties": {"q": {"type": "string"}}});
     let tool = json!({"name": "ask", "description": "Asks", "parameters": parameters});
     client.call("tool/register", tool.clone());
-    assert_eq!(client.refusal("tool/register", tool), (-32000, "DUPLICATE_TOOL".to_owned()));
+    assert_eq!(client.refusal("tool/register", tool), (-32000, "TOOL_DUPLICATE".to_owned()));
 
     let prompt = client.ask("agent/prompt", json!({"agent": "a", "text": "Go"}));
     let asked = client.message(|m| m["method"] == "tool/call");
@@ -221,7 +227,7 @@ async fn the_client_runs_its_tools_and_hears_when_a_call_is_given_up() {
     client.ask("agent/cancel", json!({"agent": "a"}));
     let abort = client.told("tool/abort", |_| true);
     assert_eq!((&abort["id"], &abort["cause"]["kind"]), (&asked["id"], &json!("user")));
-    let late = json!({"jsonrpc": "2.0", "id": asked["id"], "result": "done after all"});
+    let late = json!({"jsonrpc": "2.0", "id": asked["id"], "result": "too late"});
     client.running.send(&late.to_string());
     assert_eq!(client.answer(prompt)["result"]["reason"]["kind"], "aborted");
 
@@ -230,7 +236,7 @@ async fn the_client_runs_its_tools_and_hears_when_a_call_is_given_up() {
     let text = |at: usize| results[at]["data"]["message"]["content"][0]["text"].as_str().unwrap();
     assert_eq!((text(0), text(1)), (r#"{"a":42}"#, "Error: no idea"));
     assert_eq!(results[1]["data"]["error"]["code"], "NO_IDEA");
-    assert_eq!(text(2), "done after all", "what had happened when it ended counts");
+    assert_eq!(text(2), "Error: tool call aborted");
 
     // The client goes away in the middle of a call.
     client.ask("agent/prompt", json!({"agent": "a", "text": "Once more"}));
@@ -309,7 +315,12 @@ async fn what_is_asked_wrongly_is_refused_with_its_code_and_disturbs_nobody() {
         ("agent/send", json!({"agent": "a", "text": "x"}), -32602, "INVALID_PARAMS"),
         ("agent/create", json!({"id": "a"}), -32000, "SESSION_ALREADY_EXISTS"),
         ("agent/create", json!({"provider": "q", "model": "m"}), -32000, "UNKNOWN_PROVIDER"),
-        ("agent/create", json!({"provider": "deepseek", "model": "m"}), -32000, "MISSING_CREDENTIAL"),
+        (
+            "agent/create",
+            json!({"provider": "deepseek", "model": "m"}),
+            -32000,
+            "MISSING_CREDENTIAL",
+        ),
         ("agent/create", json!({"provider": "p"}), -32602, "INVALID_PARAMS"),
         ("agent/create", json!({"maxTokens": 0}), -32000, "INVALID_ARGUMENT"),
         ("agent/resume", json!({"sessionId": "gone"}), -32000, "SESSION_NOT_FOUND"),
@@ -328,21 +339,44 @@ async fn what_is_asked_wrongly_is_refused_with_its_code_and_disturbs_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_second_signal_does_not_wait_for_a_tool_that_does_not_end() {
+async fn a_signal_ends_the_process_in_order_even_in_the_middle_of_a_tool_call() {
     let (house, _, server) = served(vec![Reply::call("ask", "{}")]).await;
     let mut client = Client::start(&house);
     client.make("a");
     let tool = json!({"name": "ask", "description": "Asks", "parameters": {"type": "object"}});
     client.call("tool/register", tool);
     client.ask("agent/prompt", json!({"agent": "a", "text": "Go"}));
-    let call = client.message(|m| m["method"] == "tool/call");
-    // Registered in this process, so that its client's end does not end it.
-    assert_eq!(call["params"]["name"], "ask");
-    let running = client.running;
-    running.signal("-TERM");
-    // The tool fails at once since its client is no longer listened to, so the end is orderly.
-    assert_eq!(running.end().0, Some(0));
+    client.message(|m| m["method"] == "tool/call");
+    client.running.signal("-TERM");
+    // Its input stays open.
+    assert_eq!(client.running.child.wait().unwrap().code(), Some(0));
+    let log = house.run(&["sessions", "show", "a", "--format", "jsonl"]).json();
+    assert_eq!(turn_ends(&log), ["aborted"]);
     server.shutdown().await;
+}
+
+#[test]
+fn a_second_signal_does_not_wait_for_a_client_that_does_not_read() {
+    let house = House::new();
+    let mut command = house.command(&["rpc"]);
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    // Far more than the pipe and the queue hold, and so far more than the command can write. Since
+    // its input is a pipe too, it has read almost all of it once this is written.
+    let id = "x".repeat(1000);
+    let request = json!({"jsonrpc": "2.0", "id": id, "method": "agent/list"}).to_string();
+    for _ in 0..4000 {
+        writeln!(input, "{request}").unwrap();
+    }
+    output.read_line(&mut String::new()).unwrap();
+    for signal in ["-TERM", "-INT"] {
+        let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(killed.unwrap().success());
+    }
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    // Until here nobody read on.
+    drop(output);
 }
 
 #[test]
@@ -381,9 +415,9 @@ fn fits(shown: &Value, message: &Value) -> bool {
         (Value::String(any), _) if any == "…" => true,
         (Value::Object(shown), Value::Object(message)) => {
             shown.len() == message.len()
-                && shown.iter().all(|(key, shown)| {
-                    message.get(key).is_some_and(|value| fits(shown, value))
-                })
+                && shown
+                    .iter()
+                    .all(|(key, shown)| message.get(key).is_some_and(|value| fits(shown, value)))
         }
         (shown, message) => shown == message,
     }

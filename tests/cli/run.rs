@@ -23,7 +23,10 @@ fn the_default_job_runs_a_team_and_leaves_four_whole_sessions() {
     let depths: Vec<_> = tree.iter().map(|session| session["depth"].as_u64().unwrap()).collect();
     assert_eq!(depths, [0, 1, 1, 1]);
     for child in &tree[1..] {
-        assert_eq!((&child["parentSession"], &child["origin"]), (&tree[0]["id"], &"subagent".into()));
+        assert_eq!(
+            (&child["parentSession"], &child["origin"]),
+            (&tree[0]["id"], &"subagent".into())
+        );
     }
     let listed = house.run(&["sessions", "list"]);
     assert_eq!(listed.out.lines().count(), 4, "{listed:?}");
@@ -184,7 +187,8 @@ fn the_mock_model_tells_its_url_and_ends_at_a_signal() {
     let house = House::new();
     let mut server = house.spawn(&["mock-model"]);
     let url = server.line(|line| line.starts_with("http://").then(|| line.to_owned()));
-    let ended = house.run(&["run", "--model", "openai_compatible/any", "--base-url", &url, "A job"]);
+    let ended =
+        house.run(&["run", "--model", "openai_compatible/any", "--base-url", &url, "A job"]);
     assert_eq!(ended.code, Some(0), "{ended:?}");
     assert!(ended.out.contains("Report on \"A job\""), "{ended:?}");
     server.signal("-TERM");
