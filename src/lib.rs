@@ -57,6 +57,8 @@ pub use playhouse_plugin_api::{
     session::Session,
     tool::{Tool, ToolError, ToolOutput, ToolRun, tool_fn},
 };
+#[cfg(feature = "journal")]
+pub use playhouse_stores as stores;
 #[cfg(feature = "subagents")]
 pub use playhouse_subagents as subagents;
 pub use playhouse_supervisor as supervisor;
@@ -65,4 +67,13 @@ pub use playhouse_supervisor::harness::{Harness, HarnessBuilder, HarnessError, H
 /// A harness with nothing in it: no store, no prompt, no tools, no models.
 pub fn minimal() -> HarnessBuilder {
     Harness::builder()
+}
+
+/// The examples of the documents, compiled and run.
+#[cfg(doctest)]
+mod documents {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
+    #[doc = include_str!("../docs/cookbook.md")]
+    mod cookbook {}
 }

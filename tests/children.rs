@@ -363,7 +363,7 @@ async fn a_child_that_is_being_made_is_reached_by_cancel_disposal_and_shutdown()
     let (entered, made) = making(family.root());
     entered.notified().await;
     harness.shutdown().await.unwrap();
-    assert_eq!(aborted(made.await.unwrap()), "ABORTED");
+    assert_eq!(aborted(made.await.unwrap()), "SHUTTING_DOWN");
     assert_eq!(
         harness.create(NewAgent::new(AgentOptions::new())).await.unwrap_err().code(),
         "SHUTTING_DOWN"

@@ -156,7 +156,8 @@ async fn what_was_shown_survives_kill_9_and_the_agent_works_on() {
     let (mut interrupted, mut with_prefix, mut unknown) = (0, 0, 0);
     for kill in 1..=KILLS {
         let shown = run_and_kill(dir.path(), 1 + roll(120));
-        let script = Script::sequence([Reply::text("still here")]);
+        // A prompt that was accepted and not yet claimed runs first, so one reply is not enough.
+        let script = Script::new().reply(Reply::text("still here"));
         let (harness, agent) = start(dir.path(), script).await;
         let log = agent.session().log();
         invariants::check(&log).unwrap_or_else(|fault| panic!("seed {seed}, kill {kill}: {fault}"));

@@ -1,9 +1,11 @@
 //! Black-box tests through the facade.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 
+mod architecture;
 mod children;
 mod cli;
 mod crash;
 mod deaths;
+mod lifecycle;
 mod testing;
 mod turns;

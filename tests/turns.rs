@@ -29,3 +29,16 @@ async fn a_cancelled_prompt_ends_its_turn_and_the_next_one_runs() {
     assert_eq!(stage.agent().prompt("Still there?").await.unwrap().text, "Yes.");
     stage.shutdown().await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_works_as_soon_as_it_is_made() {
+    let script = Script::new().reply(Reply::text("Hello."));
+    let stage = Stage::new(script).await.unwrap();
+    // Its actors start beside its maker, sooner or later.
+    for _ in 0..100 {
+        let agent = stage.another().await.unwrap();
+        assert_eq!(agent.prompt("Hi").await.unwrap().text, "Hello.");
+        agent.dispose().await.unwrap();
+    }
+    stage.shutdown().await.unwrap();
+}

@@ -14,7 +14,16 @@ use tokio::sync::watch;
 /// Where an agent's attempts are shown.
 #[derive(Debug)]
 pub struct LiveFeed {
-    current: watch::Sender<Option<Arc<Attempt>>>,
+    shown: watch::Sender<Shown>,
+}
+
+/// What a feed shows.
+#[derive(Debug, Clone, Default)]
+struct Shown {
+    /// The attempt that runs, or ran last.
+    attempt: Option<Arc<Attempt>>,
+    /// There will be no other.
+    closed: bool,
 }
 
 /// One attempt, while it runs and after.
@@ -75,7 +84,7 @@ impl Attempt {
 impl LiveFeed {
     /// A feed that shows nothing yet.
     pub fn new() -> Self {
-        Self { current: watch::Sender::new(None) }
+        Self { shown: watch::Sender::default() }
     }
 
     /// Shows the start of an attempt. One that was open before is abandoned.
@@ -87,7 +96,9 @@ impl LiveFeed {
             state: Mutex::default(),
             grown: watch::Sender::new(0),
         });
-        if let Some(before) = self.current.send_replace(Some(attempt.clone())) {
+        let mut before = None;
+        self.shown.send_modify(|shown| before = shown.attempt.replace(attempt.clone()));
+        if let Some(before) = before {
             before.end(FrameOutcome::Abandoned);
         }
         attempt
@@ -95,13 +106,24 @@ impl LiveFeed {
 
     /// The attempt that is shown, or was last.
     pub fn current(&self) -> Option<Arc<Attempt>> {
-        self.current.borrow().clone()
+        self.shown.borrow().attempt.clone()
     }
 
-    /// Reads along from here: an open attempt is caught up with in one frame.
+    /// The agent is gone: readers come to their end.
+    pub fn close(&self) {
+        if let Some(open) = self.current() {
+            open.end(FrameOutcome::Abandoned);
+        }
+        self.shown.send_modify(|shown| shown.closed = true);
+    }
+
+    /// Reads along from here: an open attempt is caught up with in one frame, one that has ended is
+    /// not shown again.
     pub fn subscribe(self: &Arc<Self>) -> Frames {
-        let attempts = self.current.subscribe();
-        Frames { attempts, reading: None, last: None }
+        let shown = self.shown.subscribe();
+        let last = shown.borrow().attempt.clone();
+        let last = last.filter(|attempt| attempt.state().end.is_some());
+        Frames { shown, reading: None, last }
     }
 }
 
@@ -115,7 +137,7 @@ impl Default for LiveFeed {
 /// in one frame, and whole attempts that came and went meanwhile are left out (the log has them).
 #[derive(Debug)]
 pub struct Frames {
-    attempts: watch::Receiver<Option<Arc<Attempt>>>,
+    shown: watch::Receiver<Shown>,
     reading: Option<Reading>,
     /// The attempt that was read to its end.
     last: Option<Arc<Attempt>>,
@@ -155,17 +177,19 @@ impl Frames {
                 // A newer attempt ends this one; the feed's own end ends the reader.
                 tokio::select! {
                     _ = reading.grown.changed() => {}
-                    change = self.attempts.changed() => change.ok()?,
+                    change = self.shown.changed() => change.ok()?,
                 }
                 continue;
             }
             let last = self.last.clone();
-            let unread = |attempt: &Option<Arc<Attempt>>| match (attempt, &last) {
+            let unread = |shown: &Shown| match (&shown.attempt, &last) {
                 (None, _) => false,
                 (Some(_), None) => true,
                 (Some(attempt), Some(last)) => !Arc::ptr_eq(attempt, last),
             };
-            let attempt = self.attempts.wait_for(unread).await.ok()?.clone()?;
+            let shown = self.shown.wait_for(|shown| shown.closed || unread(shown)).await.ok()?;
+            let attempt = if unread(&shown) { shown.attempt.clone()? } else { return None };
+            drop(shown);
             let start = Frame::Start { attempt_id: attempt.id.clone(), at: attempt.at };
             let grown = attempt.grown.subscribe();
             self.reading = Some(Reading { attempt, grown, index: 0 });

@@ -125,17 +125,18 @@ impl AgentRegistry {
         }
     }
 
-    /// Removes exactly this agent; a successor of the same id stays.
-    pub fn remove(&self, agent: &Agent) {
+    /// Removes exactly this agent; a successor of the same id stays, and so does the reservation of
+    /// a creation that has not given up its id. Returns whether the agent was live.
+    pub fn remove(&self, agent: &Agent) -> bool {
         let mut table = self.write();
-        if let Some(Entry::Live(held) | Entry::Reserved { agent: Some(held), .. }) =
-            table.entries.get(agent.id())
-            && held == agent
-        {
+        let live =
+            matches!(table.entries.get(agent.id()), Some(Entry::Live(held)) if held == agent);
+        if live {
             table.entries.remove(agent.id());
             drop(table);
             self.changed();
         }
+        live
     }
 
     /// The live agent of this id.
@@ -157,6 +158,16 @@ impl AgentRegistry {
     /// All live agents, ordered by id.
     pub fn list(&self) -> Vec<Agent> {
         self.read().live().cloned().collect()
+    }
+
+    /// All agents, live or still being made.
+    pub fn all(&self) -> Vec<Agent> {
+        let table = self.read();
+        let made = table.entries.values().filter_map(|entry| match entry {
+            Entry::Live(agent) => Some(agent.clone()),
+            Entry::Reserved { agent, .. } => agent.clone(),
+        });
+        made.collect()
     }
 
     /// The live agents that this one delegated to, ordered by id.

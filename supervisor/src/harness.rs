@@ -1,7 +1,15 @@
 //! The harness: a world, its roots, and the way in and out.
 
-use std::{fmt, sync::Arc, time::Duration};
+use std::{
+    fmt,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
 
+use futures::{
+    FutureExt,
+    future::{BoxFuture, Shared},
+};
 use playhouse_actors::{agent::LoopFactory, tool_executor::ToolExecutor};
 use playhouse_messages::{
     chunk::Failure, event::CancelCause, id::SessionId, protocol::AgentsRootMessage,
@@ -212,9 +220,18 @@ impl HarnessBuilder {
         let (plugins, _) =
             Plugins::start(scope.clone(), world.services.clone(), self.plugin_limits, None).await?;
         let state = watch::Sender::new(HarnessState::Running);
-        let guard = tokio::spawn(watch_root(ended, world.clone(), state.clone()));
+        let guard = tokio::spawn(watch_root(ended, maker.clone(), state.clone()));
         let harness = Harness {
-            inner: Arc::new(Inner { world, root, providers, maker, plugins, state, guard }),
+            inner: Arc::new(Inner {
+                world,
+                root,
+                providers,
+                maker,
+                plugins,
+                state,
+                guard,
+                ending: OnceLock::new(),
+            }),
         };
         for plugin in self.plugins {
             harness.inner.plugins.host(plugin).await?;
@@ -246,6 +263,8 @@ struct Inner {
     plugins: Plugins,
     state: watch::Sender<HarnessState>,
     guard: JoinHandle<()>,
+    /// The shutdown that is under way, or done.
+    ending: OnceLock<Shared<BoxFuture<'static, Result<(), Failure>>>>,
 }
 
 /// How a harness is.
@@ -325,30 +344,42 @@ impl Harness {
     }
 
     /// Cancels all agents, waits until their turns have ended durably, and releases everything.
-    /// Pending input stays in the logs, for a resume to run. Always finishes, and is idempotent;
+    /// Pending input stays in the logs, for a resume to run; creations under way are given up.
+    /// Always finishes, and goes on if this future is dropped. Every caller awaits the same end;
     /// what went wrong on the way is returned after.
     pub async fn shutdown(&self) -> Result<(), Failure> {
-        let Inner { world, root, providers, maker, plugins, state, guard } = &*self.inner;
-        let first = state.send_if_modified(|state| {
+        let start = || {
+            let inner = self.inner.clone();
+            let ending = tokio::spawn(async move { inner.shut_down().await });
+            let ending = async {
+                let ended = ending.await;
+                ended.unwrap_or_else(|fault| Err(Failure::new("PANIC", fault.to_string())))
+            };
+            ending.boxed().shared()
+        };
+        self.inner.ending.get_or_init(start).clone().await
+    }
+}
+
+impl Inner {
+    async fn shut_down(&self) -> Result<(), Failure> {
+        let Self { world, root, providers, maker, plugins, state, guard, .. } = self;
+        state.send_if_modified(|state| {
             let running = *state == HarnessState::Running;
             if running {
                 *state = HarnessState::ShuttingDown;
             }
             running
         });
-        if !first {
-            let mut states = self.watch();
-            let down = |state: &HarnessState| !matches!(state, HarnessState::ShuttingDown);
-            let _ = states.wait_for(down).await;
-        }
         let mut failures = Vec::new();
         world.agents.close();
         for agent in world.agents.list() {
             agent.cancel_with(CancelCause::Disposed, true);
         }
+        maker.close().await;
         loop {
             let agents = world.agents.list();
-            if agents.is_empty() || *self.inner.state.borrow() == HarnessState::Down {
+            if agents.is_empty() {
                 break;
             }
             let ends = agents
@@ -360,7 +391,6 @@ impl Harness {
                 break;
             }
         }
-        maker.close().await;
         plugins.shutdown().await;
         world.scope.close_and_wait().await;
         guard.abort();
@@ -396,31 +426,37 @@ impl fmt::Debug for Harness {
 
 /// The root of the agents died, and all their actors with it: the harness has failed. What was
 /// accepted is made durable, and the state says so.
-async fn watch_root(root: JoinHandle<()>, world: Arc<World>, state: watch::Sender<HarnessState>) {
+async fn watch_root(root: JoinHandle<()>, maker: Maker, state: watch::Sender<HarnessState>) {
     let _ = root.await;
+    let world = maker.world();
     if *state.borrow() != HarnessState::Running {
         return;
     }
     tracing::error!("the root of all agents died: the harness has failed");
+    maker.give_up();
     let mut text =
         "the root of all agents died; restart the harness and resume its sessions".to_owned();
-    for agent in world.agents.list() {
-        let Some(handle) = agent.session().cell().handle() else { continue };
-        let durable = agent.session().marks().borrow().durable;
-        let rest: Vec<_> = agent.session().log().range(durable..u64::MAX).cloned().collect();
-        let stored = match handle.append(EventBatch::encode(&rest)).await {
-            Ok(()) => handle.close().await,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = stored {
-            text = format!("{text}; session `{}`: {error}", agent.id());
+    for agent in world.agents.all() {
+        if let Some(handle) = agent.session().cell().handle() {
+            let durable = agent.session().marks().borrow().durable;
+            let rest: Vec<_> = agent.session().log().range(durable..u64::MAX).cloned().collect();
+            let stored = match handle.append(EventBatch::encode(&rest)).await {
+                Ok(()) => handle.close().await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = stored {
+                text = format!("{text}; session `{}`: {error}", agent.id());
+            }
         }
+        agent.session().cell().feed().close();
         agent.cell().supervisor.close();
         agent.cell().actor.close();
         agent.session().cell().appender.close();
         agent.session().cell().writer.close();
         agent.cell().set_disposal(playhouse_plugin_api::agent::Disposal::Disposed);
-        world.agents.remove(&agent);
+        if world.agents.remove(&agent) {
+            world.hooks.disposed.tell(agent.scope(), &agent);
+        }
     }
     state.send_replace(HarnessState::Failed(Failure::new("HARNESS_FAILED", text)));
 }

@@ -1,11 +1,16 @@
 use std::sync::{Arc, atomic::Ordering};
 
 use playhouse_messages::{
+    event::CancelCause,
     frame::FrameOutcome,
     machine::{Input, LoopOptions, Machine},
     protocol::AgentMessage,
 };
-use playhouse_plugin_api::{agent::Agent, factory::Life, world::World};
+use playhouse_plugin_api::{
+    agent::{Agent, AnnouncedCancel, Disposal},
+    factory::Life,
+    world::World,
+};
 use ractor::{Actor, ActorCell, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 use super::shell::{Shell, Waiter};
@@ -66,6 +71,11 @@ impl Actor for AgentActor {
         let mut shell = Shell::new(agent, world, supervisor, myself, machine);
         if let Some(repair) = repair {
             shell.command(repair);
+            if *shell.agent().cell().disposal().borrow() != Disposal::Live {
+                // The predecessor may have taken that cancel; no turn opens after it.
+                let cause = CancelCause::Disposed;
+                shell.cancel(AnnouncedCancel { announcement: cancels, cause, keep_inbox: true });
+            }
             while let Some(cancel) = shell.agent().cell().take_oldest_cancel() {
                 shell.cancel(cancel);
             }

@@ -44,6 +44,8 @@ pub struct WriterShell {
     tails: VecDeque<(u64, Bytes, DoneReply)>,
     flushes: Vec<(Seq, FlushReply)>,
     close: Option<DoneReply>,
+    /// What went wrong since the close was asked for.
+    unclean: Option<Failure>,
     tasks: JoinSet<()>,
 }
 
@@ -52,7 +54,7 @@ enum Work {
     Append(EventBatch, Seq),
     Tail(u64, Bytes, DoneReply),
     Flush(Seq),
-    Close(DoneReply),
+    Close(DoneReply, Option<Failure>),
 }
 
 impl WriterShell {
@@ -87,11 +89,12 @@ impl WriterShell {
                     let failure = handle.flush().await.err();
                     done(through, true, failure.map(store_failure));
                 }
-                Work::Close(reply) => {
+                Work::Close(reply, unclean) => {
                     let closed = handle.close().await.map_err(store_failure);
                     // Before anybody hears of it: there is no successor to wait for.
                     cell.writer.close();
-                    let _ = reply.send(closed);
+                    // What was not written comes first: it is why.
+                    let _ = reply.send(unclean.map_or(closed, Err));
                     myself.stop(None);
                 }
             }
@@ -112,7 +115,8 @@ impl WriterShell {
         if !self.flushes.is_empty() {
             return Some(Work::Flush(self.cursor));
         }
-        self.close.take().map(Work::Close)
+        let unclean = self.unclean.take();
+        self.close.take().map(|reply| Work::Close(reply, unclean))
     }
 
     fn written(&mut self, through: Seq, durable: bool, failure: Option<Failure>) {
@@ -120,6 +124,9 @@ impl WriterShell {
         if let Some(failure) = failure {
             tracing::warn!(session = %self.session(), %failure, "the store failed");
             self.paused = true;
+            if self.close.is_some() {
+                self.unclean.get_or_insert_with(|| failure.clone());
+            }
             for (_, reply) in self.flushes.drain(..) {
                 let _ = reply.send(Err(failure.clone()));
             }
@@ -167,6 +174,7 @@ impl Actor for WriterActor {
             tails: VecDeque::new(),
             flushes: Vec::new(),
             close: None,
+            unclean: None,
             tasks: JoinSet::new(),
         })
     }

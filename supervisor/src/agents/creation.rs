@@ -4,13 +4,19 @@
 //! session, start the actors with input held back, run the setup, go live, tell the listeners,
 //! release the input.
 
-use std::sync::Arc;
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{
     chunk::Failure,
-    event::{Event, SharedEvent},
+    event::{CancelCause, Event, SharedEvent},
     header::SessionHeader,
     id::SessionId,
     json::INTEGER_MAX,
@@ -24,7 +30,7 @@ use playhouse_plugin_api::{
     cancel::CancelToken,
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
     points::{Created, CreatedFrom},
-    registry::{Making, Reservation},
+    registry::{Making, Reservation, ReserveError},
     scope::Scope,
     session::{Session, SessionCell},
     store::{SessionWriter, StoreError, StoredSession, StoredTail},
@@ -40,20 +46,42 @@ use super::disposal;
 pub struct Maker {
     world: Arc<World>,
     root: ActorRef<AgentsRootMessage>,
+    /// Fires when no agent can be made any more.
+    ended: CancelToken,
     /// Creations under way: each ends by itself when it is given up.
     tasks: TaskTracker,
+    /// Claims on storage that the store has not answered yet.
+    claims: TaskTracker,
 }
 
 impl Maker {
     /// A maker whose agents hang under `root`.
     pub fn new(world: Arc<World>, root: ActorRef<AgentsRootMessage>) -> Self {
-        Self { world, root, tasks: TaskTracker::new() }
+        let (tasks, claims) = (TaskTracker::new(), TaskTracker::new());
+        Self { world, root, ended: CancelToken::new(), tasks, claims }
     }
 
-    /// Takes no further creations, and waits for those under way.
-    pub async fn close(&self) {
+    /// The world that its agents live in.
+    pub fn world(&self) -> &Arc<World> {
+        &self.world
+    }
+
+    /// Takes no further creations, and gives up those under way.
+    pub fn give_up(&self) {
         self.tasks.close();
+        self.claims.close();
+        self.ended.cancel(CancelCause::Disposed);
+    }
+
+    /// As [`Maker::give_up`], and waits until nothing is left of them. A store that does not answer
+    /// is not waited for long.
+    pub async fn close(&self) {
+        self.give_up();
         self.tasks.wait().await;
+        let patience = self.world.limits.grace + disposal::PATIENCE;
+        if tokio::time::timeout(patience, self.claims.wait()).await.is_err() {
+            tracing::warn!("the store still holds back claims on sessions");
+        }
     }
 
     /// Runs a creation in a task of its own, so that it is rolled back whole if the caller goes.
@@ -68,11 +96,13 @@ impl Maker {
                 return Err(shutting_down().into());
             }
             let cancel = new.cancel.as_ref().map_or_else(CancelToken::new, CancelToken::child);
-            let given_up = cancel.clone();
-            let _guard = CancelOnDrop(given_up);
+            let mut guard = CancelOnDrop(Some(cancel.clone()));
             let tracker = maker.tasks.clone();
             let creation = async move { Creation::run(&maker, new, from, cancel).await };
-            match tracker.spawn(creation).await {
+            let ended = tracker.spawn(creation).await;
+            // It is done: whoever kept the token must not take it for given up.
+            guard.0 = None;
+            match ended {
                 Ok(made) => made.map(AgentHandle::new).map_err(CreateError::from),
                 Err(fault) => Err(Failure::new("PANIC", fault.to_string()).into()),
             }
@@ -90,12 +120,13 @@ impl AgentMaker for Maker {
     }
 }
 
-struct CancelOnDrop(CancelToken);
+struct CancelOnDrop(Option<CancelToken>);
 
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
-        // After the creation is done, nobody watches the token.
-        self.0.cancel(playhouse_messages::event::CancelCause::Parent);
+        if let Some(cancel) = &self.0 {
+            cancel.cancel(CancelCause::Parent);
+        }
     }
 }
 
@@ -145,10 +176,13 @@ impl Creation<'_> {
             owner: creation.owner.clone(),
             cancel: creation.cancel.clone(),
         };
-        let reservation = world
-            .agents
-            .reserve(creation.id.clone(), making)
-            .map_err(|refused| Failure::new(refused.code(), refused.to_string()))?;
+        let reservation = world.agents.reserve(creation.id.clone(), making).map_err(|refused| {
+            let code = match (&refused, from) {
+                (ReserveError::Taken { .. }, CreatedFrom::Resume) => "SESSION_ALREADY_OWNED",
+                _ => refused.code(),
+            };
+            Failure::new(code, refused.to_string())
+        })?;
         // The owner may have disposed what it owns while this one was not yet among it.
         creation.wanted()?;
         let prepared = match from {
@@ -174,6 +208,9 @@ impl Creation<'_> {
         let aborted = |why: &str| {
             Err(Failure::new("ABORTED", format!("agent \"{}\" creation aborted: {why}", self.id)))
         };
+        if self.maker.ended.is_cancelled() {
+            return Err(shutting_down());
+        }
         if !self.owner.is_open() {
             return aborted("its owner is closed");
         }
@@ -188,6 +225,7 @@ impl Creation<'_> {
         let done = tokio::select! {
             biased;
             () = self.cancel.cancelled() => None,
+            () = self.maker.ended.cancelled() => None,
             () = self.owner.cancel_token().cancelled() => None,
             done = wait => Some(done),
         };
@@ -203,12 +241,12 @@ impl Creation<'_> {
         open: impl Future<Output = Result<T, StoreError>> + Send + 'static,
         handle_of: fn(&T) -> Arc<dyn SessionWriter>,
     ) -> Result<T, Failure> {
-        let mut opening = self.maker.tasks.spawn(open);
+        let mut opening = self.maker.claims.spawn(open);
         match self.while_wanted(&mut opening).await {
             Ok(Ok(opened)) => opened.map_err(store_failure),
             Ok(Err(fault)) => Err(Failure::new("PANIC", fault.to_string())),
             Err(given_up) => {
-                self.maker.tasks.spawn(async move {
+                self.maker.claims.spawn(async move {
                     if let Ok(Ok(late)) = opening.await {
                         // Nothing was written; there is nobody to tell.
                         let _ = handle_of(&late).close().await;
@@ -353,12 +391,15 @@ impl Creation<'_> {
             world.ids.clone(),
         ));
         reservation.made(&agent);
-        if let Err(failure) = self.adopt(&agent).await {
-            // Nobody supervises it, so nobody else will ever fill its slots.
-            let _ = disposal::release_unsupervised(world, &agent).await;
-            return Err(failure);
-        }
-        let brought_up = self.bring_up(&new, from, &agent, &reservation).await;
+        let brought_up = match self.adopt(&agent).await {
+            Ok(()) => self.bring_up(&new, from, &agent, &reservation).await,
+            Err(failure) => {
+                if let Err(failure) = disposal::discard(world, &agent).await {
+                    tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
+                }
+                return Err(failure);
+            }
+        };
         if brought_up.is_err() {
             self.roll_back(&agent).await;
         }
@@ -384,13 +425,17 @@ impl Creation<'_> {
         reservation: &Reservation,
     ) -> Result<(), Failure> {
         let world = &self.maker.world;
-        // The owner's closing disposes the agent, whoever holds its handle.
+        // The owner's closing disposes the agent, whoever holds its handle. A creation that fails by
+        // it leaves pending input alone.
+        let made = Arc::new(AtomicBool::new(false));
+        let done = made.clone();
         let owned = Arc::downgrade(agent.cell());
         let closing = self.owner.on_close(move || {
             if let Some(cell) = owned.upgrade() {
                 let (sender, _) = tokio::sync::oneshot::channel();
                 let reply = RpcReplyPort::from(sender);
-                let dispose = AgentSupervisorMessage::Dispose { keep_inbox: false, reply };
+                let keep_inbox = !done.load(Ordering::Acquire);
+                let dispose = AgentSupervisorMessage::Dispose { keep_inbox, reply };
                 let _ = cell.supervisor.cast(dispose);
             }
         });
@@ -401,8 +446,7 @@ impl Creation<'_> {
             .map_err(|closed| Failure::new(closed.code(), closed.to_string()))?;
 
         if let Some(set_up) = &new.set_up {
-            let done = std::panic::AssertUnwindSafe(set_up(agent.clone()));
-            let done = futures::FutureExt::catch_unwind(done);
+            let done = AssertUnwindSafe(async { set_up(agent.clone()).await }).catch_unwind();
             match self.while_wanted(done).await? {
                 Ok(outcome) => outcome?,
                 Err(panic) => {
@@ -415,6 +459,7 @@ impl Creation<'_> {
         let created = Created { agent: agent.clone(), source: from, cancel: self.cancel.clone() };
         self.while_wanted(world.hooks.created.run(agent.scope(), created)).await??;
         self.wanted()?;
+        made.store(true, Ordering::Release);
         self.release_input(agent).await;
         Ok(())
     }
@@ -429,7 +474,7 @@ impl Creation<'_> {
 
     /// Releases everything. Pending input stays in the log, and what was stored stays stored.
     async fn roll_back(&self, agent: &Agent) {
-        agent.cancel_with(playhouse_messages::event::CancelCause::Disposed, true);
+        agent.cancel_with(CancelCause::Disposed, true);
         self.release_input(agent).await;
         if let Err(failure) = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await {
             // The caller gets the failure that came first.

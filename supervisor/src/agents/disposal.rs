@@ -10,13 +10,18 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
+    slot::Slot,
     store::EventBatch,
     world::World,
 };
+use ractor::Message;
 use serde_json::json;
 
 /// The event by which a log says that its agent could not go on.
 pub const AGENT_FAILED: &str = "agent/failed";
+
+/// What is waited for on top of the grace time: longer is a fault of ours, and must not hang a caller.
+pub const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Ends an agent: cancels it and everything it owns, waits until all of it is quiet, releases
 /// scope, write handle and registry entry. Every stage runs, whatever became of the one before.
@@ -24,11 +29,11 @@ pub async fn dispose(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(
     let mut failures = Vec::new();
     agent.cancel_with(CancelCause::Disposed, keep_inbox);
     failures.extend(dispose_owned(world, agent, keep_inbox).await.err());
-    // The loop's own graces bound its end; twice that is a fault of ours, and must not hang a caller.
-    let patience = world.limits.grace * 2 + Duration::from_secs(5);
+    // The loop's own graces bound its end.
+    let patience = world.limits.grace * 2 + PATIENCE;
     match tokio::time::timeout(patience, agent.when_idle()).await {
-        Ok(Ok(())) => {}
-        Ok(Err(gone)) => failures.push(gone.into()),
+        // Gone: a predecessor of the supervisor had got further.
+        Ok(Ok(()) | Err(_)) => {}
         Err(_) => failures.push(Failure::new("DISPOSE_TIMEOUT", "the agent did not become idle")),
     }
     release(world, agent, failures).await
@@ -110,21 +115,15 @@ async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result
     }
 }
 
-/// Ends an agent that never had a supervisor.
-pub async fn release_unsupervised(world: &World, agent: &Agent) -> Result<(), Failure> {
-    let cell = agent.session().cell();
-    cell.writer.close();
-    cell.appender.close();
-    agent.cell().actor.close();
-    release(world, agent, Vec::new()).await
-}
-
 async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Result<(), Failure> {
-    let patience = world.limits.grace + Duration::from_secs(5);
+    let patience = world.limits.grace + PATIENCE;
     if tokio::time::timeout(patience, agent.scope().close_and_wait()).await.is_err() {
         failures.push(Failure::new("DISPOSE_TIMEOUT", "a task of the agent's scope does not end"));
     }
     let session = agent.session();
+    // Nobody is told any more that something was accepted, so nothing accepted is left out below.
+    retire(&agent.cell().actor, patience).await;
+    retire(&session.cell().appender, patience).await;
     if let Ok(closed) = session.cell().writer.call(|_, reply| WriterMessage::Close { reply }).await
     {
         failures.extend(closed.err());
@@ -133,13 +132,30 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
         failures.extend(closed.err().map(|error| Failure::new(error.code(), error.to_string())));
     }
     session.cell().writer.close();
-    session.cell().appender.close();
-    agent.cell().actor.close();
-    world.agents.remove(agent);
+    session.cell().feed().close();
+    let announced = world.agents.remove(agent);
     agent.cell().set_disposal(Disposal::Disposed);
-    world.hooks.disposed.tell(&world.scope, agent);
+    if announced {
+        world.hooks.disposed.tell(agent.scope(), agent);
+    }
     agent.cell().supervisor.close();
     combined(agent, failures)
+}
+
+/// Releases an agent that no supervisor took over.
+pub async fn discard(world: &World, agent: &Agent) -> Result<(), Failure> {
+    agent.session().cell().writer.close();
+    release(world, agent, Vec::new()).await
+}
+
+/// Closes a slot, and waits until its actor has done what it was at.
+async fn retire<M: Message>(slot: &Slot<M>, patience: Duration) {
+    let last = slot.live();
+    slot.close();
+    if let Some(last) = last {
+        // One that is dead already cannot be stopped; one that hangs is killed with its supervisor.
+        let _ = last.stop_and_wait(None, Some(patience)).await;
+    }
 }
 
 /// One failure as it is, several as one.

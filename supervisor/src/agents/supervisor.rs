@@ -112,14 +112,21 @@ impl Supervision {
         let Some(part) = self.parts.remove(&id) else { return };
         let agent = &self.args.agent;
         let cell = agent.session().cell();
-        match part {
-            Part::Agent => agent.cell().actor.vacate(id),
-            Part::Session => cell.appender.vacate(id),
-            Part::Writer => cell.writer.vacate(id),
-        }
-        // A writer that was closed has done its work.
-        let closed = part == Part::Writer && cell.writer.is_closed();
-        if closed || *agent.cell().disposal().borrow() == Disposal::Disposed {
+        let retired = match part {
+            Part::Agent => {
+                agent.cell().actor.vacate(id);
+                agent.cell().actor.is_closed()
+            }
+            Part::Session => {
+                cell.appender.vacate(id);
+                cell.appender.is_closed()
+            }
+            Part::Writer => {
+                cell.writer.vacate(id);
+                cell.writer.is_closed()
+            }
+        };
+        if retired || *agent.cell().disposal().borrow() == Disposal::Disposed {
             return;
         }
         let now = Instant::now();
@@ -139,6 +146,14 @@ impl Supervision {
                     step: 0,
                     failure: failure.clone(),
                 });
+                if self.under_way {
+                    // The disposal must not wait for a part that will not be back.
+                    match part {
+                        Part::Agent => agent.cell().actor.close(),
+                        Part::Session => cell.appender.close(),
+                        Part::Writer => cell.writer.close(),
+                    }
+                }
                 self.give_up(failure, myself);
             }
         }
@@ -225,6 +240,8 @@ impl Actor for AgentSupervisor {
                 state.dispose(keep_inbox, &myself);
             }
             AgentSupervisorMessage::Disposed(ended) => {
+                // Whoever waited finds nothing of the agent running.
+                myself.stop_children_and_wait(None, None).await;
                 for waiter in state.disposing.drain(..) {
                     let _ = waiter.send(ended.clone());
                 }
