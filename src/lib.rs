@@ -36,8 +36,6 @@ pub mod testing;
 #[cfg(feature = "subagents")]
 pub use base::with_subagents;
 pub use base::{Identity, base};
-#[cfg(feature = "journal")]
-pub use playhouse_stores as stores;
 pub use playhouse_messages as messages;
 pub use playhouse_messages::{
     content::ContentBlock,
@@ -59,6 +57,8 @@ pub use playhouse_plugin_api::{
     session::Session,
     tool::{Tool, ToolError, ToolOutput, ToolRun, tool_fn},
 };
+#[cfg(feature = "journal")]
+pub use playhouse_stores as stores;
 #[cfg(feature = "subagents")]
 pub use playhouse_subagents as subagents;
 pub use playhouse_supervisor as supervisor;

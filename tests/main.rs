@@ -3,6 +3,7 @@
 
 mod architecture;
 mod children;
+mod cli;
 mod crash;
 mod deaths;
 mod lifecycle;

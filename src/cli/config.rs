@@ -360,7 +360,11 @@ impl Reader<'_> {
     fn not_empty(&self, at: &Spanned<String>, key: &str) -> Result<String, ConfigError> {
         let text = at.get_ref();
         if text.trim().is_empty() {
-            return Err(self.fault(at, key, "must not be empty; give it a value or remove the key"));
+            return Err(self.fault(
+                at,
+                key,
+                "must not be empty; give it a value or remove the key",
+            ));
         }
         Ok(text.clone())
     }

@@ -66,9 +66,7 @@ impl Followers {
 /// # Errors
 ///
 /// If the world is closed.
-pub(super) fn follow_all(
-    world: &Arc<World>,
-) -> Result<(mpsc::Receiver<Seen>, Followers), Failure> {
+pub(super) fn follow_all(world: &Arc<World>) -> Result<(mpsc::Receiver<Seen>, Followers), Failure> {
     let (sender, receiver) = mpsc::channel(QUEUE);
     let followers = Followers(Arc::default());
     let tasks = followers.clone();

@@ -9,9 +9,10 @@ use playhouse_plugin_api::{
     options::AgentOptions,
 };
 use playhouse_stores::{JournalStore, JournalStoreConfig};
+use playhouse_subagents::{EVENT_KINDS, Subagents};
 use playhouse_supervisor::{
     harness::Harness,
-    plugin_host::{PluginHandle, PluginStatus},
+    plugin_host::{HostError, PluginHandle, PluginStatus},
 };
 
 use super::{
@@ -51,18 +52,24 @@ pub async fn open(
     for damage in store.damages() {
         tracing::error!("the store is damaged: {damage}");
     }
-    let mut builder = Harness::builder().store(store);
+    let mut builder = crate::minimal().store(store);
+    // Whether or not sub-agents are hosted now: sessions of earlier ones must load.
+    for kind in EVENT_KINDS {
+        builder = builder.event_kind(kind);
+    }
     if let Some(calls) = config.max_parallel_tool_calls {
         builder = builder.max_parallel_tool_calls(calls);
     }
     let harness = builder.start().await?;
     let furnish = async {
         register(harness.world(), adapters)?;
+        set_up(harness.host(crate::Identity).await).await?;
         for plugin in hosted {
             let handle = match plugin {
+                Hosted::Subagents(plugin) => harness.host(plugin).await,
                 Hosted::Lookup(plugin) => harness.host(plugin).await,
             };
-            set_up(handle.map_err(|error| Failure::new(error.code(), error.to_string()))?).await?;
+            set_up(handle).await?;
         }
         Ok::<_, CliError>(())
     };
@@ -78,12 +85,14 @@ pub async fn open(
 }
 
 enum Hosted {
+    Subagents(Subagents),
     Lookup(Lookup),
 }
 
 impl Hosted {
     fn named(name: &str) -> Option<Self> {
         match name {
+            "subagents" => Some(Self::Subagents(Subagents::new())),
             "lookup" => Some(Self::Lookup(Lookup)),
             _ => None,
         }
@@ -91,8 +100,7 @@ impl Hosted {
 
     fn new(plugin: &PluginConfig) -> Result<Self, CliError> {
         if let Some(key) = plugin.settings.keys().next() {
-            let problem =
-                format!("plugin \"{}\" has no setting `{key}`; remove it", plugin.name);
+            let problem = format!("plugin \"{}\" has no setting `{key}`; remove it", plugin.name);
             return Err(plugin.place.fault(problem).into());
         }
         Self::named(&plugin.name)
@@ -101,13 +109,11 @@ impl Hosted {
 }
 
 /// Waits until a plugin is set up: an agent's first step must see its tools.
-async fn set_up(plugin: PluginHandle) -> Result<(), CliError> {
+async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError> {
+    let plugin = hosted.map_err(|error| Failure::new(error.code(), error.to_string()))?;
     let mut status = plugin.watch();
     let settled = |status: &PluginStatus| {
-        matches!(
-            status,
-            PluginStatus::Active | PluginStatus::Failed { .. } | PluginStatus::Stopped
-        )
+        matches!(status, PluginStatus::Active | PluginStatus::Failed { .. } | PluginStatus::Stopped)
     };
     let failed = match status.wait_for(settled).await.as_deref() {
         Ok(PluginStatus::Failed { failure }) => failure.clone(),

@@ -59,8 +59,8 @@ impl Plugin for Lookup {
                 Ok(note(&args.topic))
             });
             let world = ctx.world()?;
-            let registered = world.tools.registry().register(&ctx.scope, Arc::new(tool.parallel()));
-            registered.map(drop).map_err(|fault| Failure::new(fault.code(), fault.to_string()))
+            ctx.tie(world.tools.registry().register(&world.scope, Arc::new(tool.parallel()))?)?;
+            Ok(())
         }
         .boxed()
     }

@@ -100,8 +100,9 @@ impl Provider {
 /// Reads a script from a file.
 pub(super) fn read_script(path: &std::path::Path) -> Result<Script, CliError> {
     let file = path.display().to_string();
-    let text = fs::read_to_string(path)
-        .map_err(|cause| CliError::Usage(format!("script {file}: {cause}; name an existing file")))?;
+    let text = fs::read_to_string(path).map_err(|cause| {
+        CliError::Usage(format!("script {file}: {cause}; name an existing file"))
+    })?;
     Script::from_toml(&text).map_err(|cause| CliError::Script { file, cause })
 }
 
@@ -222,7 +223,8 @@ mod tests {
 
     #[test]
     fn only_hosts_of_this_machine_need_no_key() {
-        for url in ["http://127.0.0.1:1/v1", "http://localhost", "http://[::1]:9/", "http://127.9.9.9"]
+        for url in
+            ["http://127.0.0.1:1/v1", "http://localhost", "http://[::1]:9/", "http://127.9.9.9"]
         {
             assert!(is_loopback(url), "{url}");
         }

@@ -222,7 +222,10 @@ async fn turn(
         Err(AgentError::Dropped { .. }) => Ok(End::aborted(Some(agent.id().clone()))),
         Err(error @ AgentError::Refused(_)) => {
             let failure = Failure::from(error);
-            Ok(End { reason: TurnEndReason::Error(failure), ..End::aborted(Some(agent.id().clone())) })
+            Ok(End {
+                reason: TurnEndReason::Error(failure),
+                ..End::aborted(Some(agent.id().clone()))
+            })
         }
         Err(error) => Err(error.into()),
     }
@@ -239,7 +242,8 @@ fn read_prompt(prompt: String) -> Result<String, CliError> {
         prompt
     };
     if prompt.trim().is_empty() {
-        let text = "the prompt is empty; say what to do, or give `-` and write it to standard input";
+        let text =
+            "the prompt is empty; say what to do, or give `-` and write it to standard input";
         return Err(CliError::Usage(text.to_owned()));
     }
     Ok(prompt)

@@ -317,8 +317,7 @@ fn verify(common: &Common) -> Result<Exit, CliError> {
                 out.line(&json!({"kind": "damage", "text": damage.to_string()}).to_string())?;
             }
             for Fault { session, code, text } in &faults {
-                let line =
-                    json!({"kind": "fault", "session": session, "code": code, "text": text});
+                let line = json!({"kind": "fault", "session": session, "code": code, "text": text});
                 out.line(&line.to_string())?;
             }
             let line = json!({

@@ -137,7 +137,8 @@ impl Painter {
                 json_text(&Line { kind: "event", session, event })
             }
             What::Frame(frame) => {
-                json!({"kind": "stream", "session": session, "frame": frame_json(frame)}).to_string()
+                json!({"kind": "stream", "session": session, "frame": frame_json(frame)})
+                    .to_string()
             }
             What::Fault(fault) => {
                 json!({"kind": "fault", "session": session, "error": fault.failure}).to_string()

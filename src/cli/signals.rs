@@ -36,7 +36,10 @@ impl Signals {
     fn new() -> Result<Self, CliError> {
         use tokio::signal::unix::{SignalKind, signal};
         let on = |kind| signal(kind).map_err(|cause| CliError::io("listening for signals", cause));
-        Ok(Self { interrupt: on(SignalKind::interrupt())?, terminate: on(SignalKind::terminate())? })
+        Ok(Self {
+            interrupt: on(SignalKind::interrupt())?,
+            terminate: on(SignalKind::terminate())?,
+        })
     }
 
     async fn next(&mut self) {

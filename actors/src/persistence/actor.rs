@@ -67,6 +67,7 @@ impl WriterShell {
         let Some(work) = self.next_work() else { return };
         self.busy = true;
         let handle = self.args.handle.clone();
+        let cell = self.args.cell.clone();
         let myself = myself.clone();
         let span = tracing::debug_span!("flush", session = %self.session());
         let work = async move {
@@ -90,6 +91,8 @@ impl WriterShell {
                 }
                 Work::Close(reply, unclean) => {
                     let closed = handle.close().await.map_err(store_failure);
+                    // Before anybody hears of it: there is no successor to wait for.
+                    cell.writer.close();
                     // What was not written comes first: it is why.
                     let _ = reply.send(unclean.map_or(closed, Err));
                     myself.stop(None);

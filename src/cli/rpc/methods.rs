@@ -162,9 +162,7 @@ impl Server {
             "agent/resume" => self.make(read(params)?, true).await,
             "agent/prompt" => self.prompt(read(params)?).await,
             "agent/send" => self.send(read(params)?, None).await,
-            "agent/followup" => {
-                self.send(read(params)?, Some((InboxTarget::NextTurn, true))).await
-            }
+            "agent/followup" => self.send(read(params)?, Some((InboxTarget::NextTurn, true))).await,
             "agent/steer" => self.send(read(params)?, Some((InboxTarget::NextStep, true))).await,
             "agent/inject" => self.send(read(params)?, Some((InboxTarget::NextStep, false))).await,
             "agent/cancel" => self.cancel(read(params)?),

@@ -252,7 +252,11 @@ impl Server {
     async fn start_agents(&self, outbox: &Outbox) -> Result<(), CliError> {
         for agent in &self.agents {
             let Err(error) = self.start_agent(agent).await else { continue };
-            tracing::warn!("agent \"{}\" of the config was not started: {}", agent.id, error.line());
+            tracing::warn!(
+                "agent \"{}\" of the config was not started: {}",
+                agent.id,
+                error.line()
+            );
             let params = json!({
                 "id": agent.id,
                 "sessionId": agent.session.id(),

@@ -32,7 +32,8 @@ impl RpcError {
     }
 
     pub(super) fn no_method(method: &str) -> Self {
-        let text = format!("there is no method \"{method}\"; docs/rpc.md lists those that there are");
+        let text =
+            format!("there is no method \"{method}\"; docs/rpc.md lists those that there are");
         Self::standard(-32601, "METHOD_NOT_FOUND", text)
     }
 
@@ -167,7 +168,8 @@ impl Outbox {
         params: &impl Serialize,
     ) -> Result<(), ClientGone> {
         let params = to_json(params);
-        let line = format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"{method}","params":{params}}}"#);
+        let line =
+            format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"{method}","params":{params}}}"#);
         self.send(line).await
     }
 

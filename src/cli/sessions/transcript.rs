@@ -35,7 +35,9 @@ pub(super) fn write(header: &SessionHeader, log: &Log, out: &mut Out) -> Result<
                 let who = if data.interrupted { "assistant (interrupted)" } else { "assistant" };
                 said(who, &data.message, out)?;
             }
-            EventBody::AssistantAttempt(_) => out.line("assistant: (an attempt without an answer)")?,
+            EventBody::AssistantAttempt(_) => {
+                out.line("assistant: (an attempt without an answer)")?
+            }
             EventBody::ToolCall(call) => {
                 out.line(&format!("-> {} {}", tame(&call.name), brief(&call.arguments, BRIEF)))?;
             }
