@@ -6,7 +6,7 @@
 //! is told of it, and the supervisor that restarts it.
 //!
 //! - [`provider`]: the seam. A [`ChildProvider`] starts children, [`ChildProviders`] knows them all.
-//! - [`spawn`]: the provider of this library, which makes a fresh agent in this process.
+//! - [`mod@spawn`]: the provider of this library, which makes a fresh agent in this process.
 //! - [`run`]: what a started child is to its starter, and what became of it.
 //! - [`slots`]: how many children may live at once.
 //! - [`tool`]: delegation as a tool for models.
