@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use playhouse::{
-    Agent, AgentHandle, AgentOptions, CancelCause, EventBody, NewAgent, SessionId, TurnEndReason,
+    Agent, AgentHandle, AgentOptions, CancelCause, EventBody, HarnessState, NewAgent, SessionId,
+    TurnEndReason,
     messages::{event::ToolResult, invariants::Invariants, machine::Status},
     models::scripted::{Reply, Rule, Script, When},
     plugin_api::tool::{ToolFilter, tool_fn},
@@ -80,6 +81,21 @@ impl Family {
         while self.children().len() != count {
             changes.changed().await.unwrap();
         }
+    }
+
+    /// Lets the runtime run until nothing is left of any child.
+    async fn until_gone(&self, count: usize) {
+        for _ in 0..1_000 {
+            if self.children().is_empty() && self.slots.taken() == 0 {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+        panic!(
+            "{:?} and {} slots are left after {count} polls",
+            self.children(),
+            self.slots.taken()
+        );
     }
 
     async fn spawn(&self, parent: &Agent, prompt: &str) -> playhouse::subagents::Run {
@@ -507,7 +523,7 @@ fn a_shutdown_at_any_moment_of_a_spawn_leaves_nobody() {
 }
 
 #[test]
-fn a_dropped_spawn_at_any_moment_leaves_its_child_to_its_owner_or_nothing() {
+fn a_dropped_spawn_at_any_moment_takes_its_child_along() {
     poll_by_poll(async {
         for count in 0..POLLS {
             let rules = [on("", Reply::text("done").at_gate("work"))];
@@ -517,13 +533,11 @@ fn a_dropped_spawn_at_any_moment_leaves_its_child_to_its_owner_or_nothing() {
                 tokio::spawn(async move { spawn(&world, ChildRequest::new(&root, "work")).await });
             polls(count).await;
             spawning.abort();
-            let dropped = spawning.await.is_err();
-            family.root().dispose().await.unwrap();
-            assert!(
-                family.stage.harness().agents().is_empty(),
-                "{count} polls, dropped: {dropped}"
-            );
-            assert_eq!(family.slots.taken(), 0, "{count} polls, dropped: {dropped}");
+            match spawning.await {
+                Ok(run) => run.unwrap().dispose().await.unwrap(),
+                Err(dropped) => assert!(dropped.is_cancelled()),
+            }
+            family.until_gone(count).await;
             family.ends_clean().await;
         }
     });
@@ -553,6 +567,39 @@ fn a_cancel_of_the_parent_at_any_moment_of_its_delegation_leaves_no_child_and_wh
 }
 
 #[tokio::test]
+async fn a_harness_without_its_root_keeps_no_child_and_answers_everybody() {
+    let stage = Stage::minimal(script([on("", Reply::text("never").at_gate("shut"))]));
+    let plugin = Subagents::new();
+    let slots = plugin.slots().clone();
+    // In memory: nothing has to be stored, and all waiters must be told all the same.
+    let stage = stage.harness(|h| playhouse::with_subagents(h, plugin)).start().await.unwrap();
+    let run = spawn(stage.world(), ChildRequest::new(stage.agent(), "work")).await.unwrap();
+    stage.gate("shut").arrived(1).await;
+    let entered = Arc::new(Notify::new());
+    let signal = entered.clone();
+    let new = NewAgent::new(AgentOptions::new()).delegated_by(stage.agent()).set_up(move |_| {
+        signal.notify_one();
+        std::future::pending()
+    });
+    let harness = stage.harness().clone();
+    let making = tokio::spawn(async move { harness.create(new).await.map(drop) });
+    entered.notified().await;
+
+    let supervisor = stage.agent().cell().supervisor.live().unwrap();
+    supervisor.try_get_supervisor().unwrap().kill();
+    let mut states = stage.harness().watch();
+    states.wait_for(|state| matches!(state, HarnessState::Failed(_))).await.unwrap();
+    assert_eq!(making.await.unwrap().unwrap_err().code(), "SHUTTING_DOWN");
+    assert!(stage.harness().agents().is_empty());
+    assert_eq!(slots.taken(), 0);
+    assert_eq!(run.result().await.unwrap().stop_reason, StopReason::Error);
+    run.dispose().await.unwrap();
+    let refused = stage.harness().create(NewAgent::new(AgentOptions::new())).await;
+    assert_eq!(refused.unwrap_err().code(), "SHUTTING_DOWN");
+    stage.shutdown().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_parent_whose_actors_die_leaves_no_child_of_the_lost_turn() {
     for victim in [Victim::Agent, Victim::Supervisor] {
         let mut rules = vec![on("hello?", Reply::text("still here"))];
@@ -578,6 +625,41 @@ async fn a_parent_whose_actors_die_leaves_no_child_of_the_lost_turn() {
 
 mod subagents {
     use super::*;
+
+    #[tokio::test]
+    async fn orchestration_1_10_each_run_is_told_of_once_at_its_start_and_once_at_its_end() {
+        let mut rules = fan_out(&["good", "bad"]);
+        rules.push(on("good", Reply::text("good news")));
+        rules.push(on("bad", Reply::error("BAD_REQUEST", "no")));
+        let family = family(script(rules), |plugin| plugin).await;
+        let world = family.stage.world();
+        let providers = world.services.get::<ChildProviders>(SUBAGENTS_SERVICE).unwrap();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let (starts, ends) = (told.clone(), told.clone());
+        let (lifecycle, agents) = (providers.lifecycle(), world.agents.clone());
+        let started = move |run: &playhouse::subagents::RunStarted| {
+            assert!(run.local && agents.get(&run.id).is_some());
+            starts.lock().unwrap().push((run.id.clone(), None));
+        };
+        lifecycle.started.add(family.root().scope(), started).unwrap();
+        let ended = move |end: &playhouse::subagents::RunEnded| {
+            let how = (end.stop_reason.clone(), end.last_message.clone());
+            ends.lock().unwrap().push((end.run.id.clone(), Some(how)));
+        };
+        lifecycle.ended.add(family.root().scope(), ended).unwrap();
+        family.root().prompt("fan out").await.unwrap();
+        family.root().when_idle().await.unwrap();
+        let told = told.lock().unwrap().clone();
+        assert_eq!(told.len(), 4);
+        let expected =
+            [(StopReason::Completed, Some("good news".to_owned())), (StopReason::Error, None)];
+        for (child, expected) in family.born().iter().zip(expected) {
+            let of_child: Vec<_> = told.iter().filter(|(id, _)| id == child.id()).collect();
+            assert_eq!(of_child[0].1, None, "the start comes first");
+            assert_eq!(of_child[1].1.as_ref(), Some(&expected));
+        }
+        family.ends_clean().await;
+    }
 
     #[tokio::test]
     async fn orchestration_1_13_a_cancelled_parent_aborts_its_child_clears_its_inbox_and_disposes_it()

@@ -20,12 +20,14 @@ use playhouse_messages::{
     session_state::AppendError,
 };
 use tokio::sync::{broadcast, watch};
+use tracing::Span;
 
 use crate::{
     cancel::CancelToken,
     clock::Ids,
     options::AgentOptions,
     prompt::Assembly,
+    registry::AgentRegistry,
     scope::Scope,
     session::Session,
     slot::{Gone, Slot},
@@ -42,7 +44,9 @@ pub struct AgentCell {
     owner: Scope,
     options: AgentOptions,
     lineage: Arc<[SessionId]>,
+    registry: AgentRegistry,
     ids: Arc<dyn Ids>,
+    span: Span,
     cancel: Mutex<CancelState>,
     status: watch::Sender<Status>,
     disposed: watch::Sender<Disposal>,
@@ -127,23 +131,40 @@ pub struct AgentFault {
     pub failure: Failure,
 }
 
+/// What an agent is put into the world with.
+pub struct AgentParts {
+    /// Its session.
+    pub session: Session,
+    /// Its own scope.
+    pub scope: Scope,
+    /// The scope that owns it.
+    pub owner: Scope,
+    /// What it was made with.
+    pub options: AgentOptions,
+    /// Who delegated to it, nearest first.
+    pub lineage: Arc<[SessionId]>,
+    /// The agents of its harness.
+    pub registry: AgentRegistry,
+    /// Where ids come from.
+    pub ids: Arc<dyn Ids>,
+    /// The span of its harness.
+    pub span: Span,
+}
+
 impl AgentCell {
     /// Puts an agent into the world.
-    pub fn new(
-        session: Session,
-        scope: Scope,
-        owner: Scope,
-        options: AgentOptions,
-        lineage: Arc<[SessionId]>,
-        ids: Arc<dyn Ids>,
-    ) -> Arc<Self> {
+    pub fn new(parts: AgentParts) -> Arc<Self> {
+        let AgentParts { session, scope, owner, options, lineage, registry, ids, span } = parts;
+        let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
         Arc::new(Self {
             session,
             scope,
             owner,
             options,
             lineage,
+            registry,
             ids,
+            span,
             cancel: Mutex::new(CancelState {
                 announced: 0,
                 pending: VecDeque::new(),
@@ -498,6 +519,12 @@ impl Agent {
         let _ = self.0.actor.cast(AgentMessage::Cancel { announcement });
     }
 
+    /// Cancels the agent and every agent below it, also those that are being made. Returns how many
+    /// were reached, once all their tokens have fired.
+    pub fn cancel_tree(&self, cause: &CancelCause) -> usize {
+        self.0.registry.cancel_tree(self, cause)
+    }
+
     /// Resolves when nothing runs: no turn, no maintenance. At once if so now.
     pub async fn when_idle(&self) -> Result<(), AgentError> {
         Ok(self.0.actor.call(|_, reply| AgentMessage::WhenIdle { reply }).await?)
@@ -515,6 +542,11 @@ impl Agent {
         }
         let _lease = MaintenanceLease(&self.0);
         Ok(task(self.0.token()).await)
+    }
+
+    /// The span that the agent's work is traced in.
+    pub fn span(&self) -> &Span {
+        &self.0.span
     }
 
     /// The agent's place in the world, for the actors.

@@ -1,14 +1,18 @@
 //! The seam that the loop is: whoever answers [`AgentMessage`]s drives agents.
 
+mod loop_fn;
+
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+pub use loop_fn::{LoopFn, OpenTurn, loop_fn};
 use playhouse_messages::{chunk::Failure, protocol::AgentMessage};
 use ractor::{ActorCell, ActorRef};
 
 use crate::{agent::Agent, world::World};
 
-/// Starts the actor that drives an agent: the loop of this library, or another.
+/// Starts the actor that drives an agent: the loop of this library, or another. A small one is best
+/// made with [`loop_fn`].
 pub trait AgentFactory: Send + Sync + 'static {
     /// Starts the driver, linked to `start.supervisor`, without waiting for long work. Called again
     /// with [`Life::Successor`] after each death.

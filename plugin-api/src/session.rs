@@ -333,6 +333,12 @@ impl fmt::Debug for Session {
     }
 }
 
+/// An origin for the commands of one life of an agent's actor; 0 is that of appends.
+pub fn fresh_origin() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
 /// Numbers appends process-wide, under an origin of their own.
 fn next_append() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);

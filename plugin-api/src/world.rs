@@ -35,6 +35,8 @@ pub struct World {
     pub clock: Arc<dyn Clock>,
     /// Where ids come from.
     pub ids: Arc<dyn Ids>,
+    /// The span that all work is traced in.
+    pub span: tracing::Span,
     /// The scope above all others; closing it ends the harness's registrations.
     pub scope: Scope,
     /// The hook points of the loop.

@@ -44,9 +44,9 @@ pub async fn open(
 ) -> Result<Harness, CliError> {
     // Whatever can be refused is refused before the store is touched.
     let adapters = providers.adapters()?;
-    let hosted: Vec<Hosted> = match &config.plugins {
-        Some(plugins) => plugins.iter().map(Hosted::new).collect::<Result<_, _>>()?,
-        None => defaults.iter().filter_map(|name| Hosted::named(name)).collect(),
+    let plugins: Vec<&str> = match &config.plugins {
+        Some(plugins) => plugins.iter().map(checked).collect::<Result<_, _>>()?,
+        None => defaults.to_vec(),
     };
     let store = JournalStore::open(dir, JournalStoreConfig::default()).await?;
     for damage in store.damages() {
@@ -64,12 +64,12 @@ pub async fn open(
     let furnish = async {
         register(harness.world(), adapters)?;
         set_up(harness.host(crate::Identity).await).await?;
-        for plugin in hosted {
-            let handle = match plugin {
-                Hosted::Subagents(plugin) => harness.host(plugin).await,
-                Hosted::Lookup(plugin) => harness.host(plugin).await,
+        for name in plugins {
+            let hosted = match name {
+                "lookup" => harness.host(Lookup).await,
+                _ => harness.host(Subagents::new()).await,
             };
-            set_up(handle).await?;
+            set_up(hosted).await?;
         }
         Ok::<_, CliError>(())
     };
@@ -84,27 +84,15 @@ pub async fn open(
     }
 }
 
-enum Hosted {
-    Subagents(Subagents),
-    Lookup(Lookup),
-}
-
-impl Hosted {
-    fn named(name: &str) -> Option<Self> {
-        match name {
-            "subagents" => Some(Self::Subagents(Subagents::new())),
-            "lookup" => Some(Self::Lookup(Lookup)),
-            _ => None,
-        }
-    }
-
-    fn new(plugin: &PluginConfig) -> Result<Self, CliError> {
-        if let Some(key) = plugin.settings.keys().next() {
+/// The name of a plugin whose settings are in order. The config has checked the name.
+fn checked(plugin: &PluginConfig) -> Result<&str, CliError> {
+    // Neither of the plugins that a config can name has settings yet.
+    match plugin.settings.keys().next() {
+        None => Ok(&plugin.name),
+        Some(key) => {
             let problem = format!("plugin \"{}\" has no setting `{key}`; remove it", plugin.name);
-            return Err(plugin.place.fault(problem).into());
+            Err(plugin.place.fault(problem).into())
         }
-        Self::named(&plugin.name)
-            .ok_or_else(|| plugin.place.fault("there is no such plugin; remove it").into())
     }
 }
 

@@ -17,6 +17,9 @@ use super::{
 /// The provider and model that are used unless another is asked for: no network, no key.
 pub const DEFAULT_MODEL: (&str, &str) = ("scripted", "team");
 
+/// Adapters by the name of their route.
+pub type Adapters = Vec<(String, Arc<dyn LlmAdapter>)>;
+
 /// The routes, by name.
 #[derive(Debug, Clone)]
 pub struct Providers(BTreeMap<String, Provider>);
@@ -164,9 +167,11 @@ impl Providers {
     ///
     /// # Errors
     ///
-    /// For an unknown provider, and for one whose key is missing.
+    /// For an unknown provider, a bad base URL or script, and a missing key.
     pub fn check(&self, name: &str) -> Result<(), CliError> {
         let provider = self.get(name)?;
+        // A bad URL is the nearer cause: a key would not help.
+        provider.adapter(name)?;
         if provider.works_without_key() || provider.has_key() {
             return Ok(());
         }
@@ -179,7 +184,7 @@ impl Providers {
     /// # Errors
     ///
     /// For a bad base URL and an unreadable script.
-    pub fn adapters(&self) -> Result<Vec<(String, Arc<dyn LlmAdapter>)>, CliError> {
+    pub fn adapters(&self) -> Result<Adapters, CliError> {
         let adapter = |(name, provider): (&String, &Provider)| {
             provider.adapter(name).map(|adapter| (name.clone(), adapter))
         };
@@ -192,10 +197,7 @@ impl Providers {
 /// # Errors
 ///
 /// If a route's name is taken.
-pub(super) fn register(
-    world: &World,
-    adapters: Vec<(String, Arc<dyn LlmAdapter>)>,
-) -> Result<(), CliError> {
+pub(super) fn register(world: &World, adapters: Adapters) -> Result<(), CliError> {
     for (name, adapter) in adapters {
         let registered = world.models.register([name], adapter);
         // The routes live as long as the world.

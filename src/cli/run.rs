@@ -11,6 +11,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, AgentError},
+    cancel::CancelToken,
     creation::NewAgent,
     options::AgentOptions,
 };
@@ -102,7 +103,7 @@ impl Run {
             };
             let agent = made?;
             screen.root(agent.id());
-            turn(&harness, agent.agent(), prompt, &signal).await
+            turn(&harness, agent.agent(), prompt, &signal, screen.closed()).await
         };
         let ended = turn.await;
         let down = harness.shutdown().await;
@@ -195,16 +196,22 @@ struct Plan {
     new: NewAgent,
 }
 
-/// Prompts the agent, and cancels it and all below it at a signal.
+/// Prompts the agent, and cancels it and all below it at a signal, or when nobody sees the answer.
 async fn turn(
     harness: &Harness,
     agent: &Agent,
     prompt: String,
-    signal: &playhouse_plugin_api::cancel::CancelToken,
+    signal: &CancelToken,
+    unseen: &CancelToken,
 ) -> Result<End, CliError> {
     let prompted = agent.prompt(prompt);
     tokio::pin!(prompted);
-    let outcome = match signal.race(&mut prompted).await {
+    let ended = tokio::select! {
+        outcome = &mut prompted => Some(outcome),
+        () = signal.cancelled() => None,
+        () = unseen.cancelled() => None,
+    };
+    let outcome = match ended {
         Some(outcome) => outcome,
         None => {
             harness.cancel_tree(agent, CancelCause::User);

@@ -15,7 +15,7 @@ use playhouse_messages::{
     frame::Frame,
     id::{CallId, SessionId},
 };
-use playhouse_plugin_api::agent::Agent;
+use playhouse_plugin_api::{agent::Agent, cancel::CancelToken};
 use serde_json::{json, value::RawValue};
 use tokio::sync::mpsc;
 
@@ -49,11 +49,14 @@ impl End {
 pub(super) struct Screen {
     writer: JoinHandle<Result<Painter, CliError>>,
     root: Arc<OnceLock<SessionId>>,
+    closed: CancelToken,
 }
 
 impl Screen {
     pub(super) fn start(mut seen: mpsc::Receiver<Seen>, format: Format, paint: Paint) -> Self {
         let root = Arc::new(OnceLock::new());
+        let closed = CancelToken::new();
+        let on_failure = closed.clone();
         let mut painter = Painter {
             format,
             paint,
@@ -71,6 +74,7 @@ impl Screen {
                     && let Err(error) = painter.show(&seen)
                 {
                     failed = Some(error);
+                    on_failure.cancel(CancelCause::User);
                 }
             }
             match failed {
@@ -78,13 +82,18 @@ impl Screen {
                 Some(error) => Err(error),
             }
         });
-        Self { writer, root }
+        Self { writer, root, closed }
     }
 
     /// Says which agent the prompt is for.
     pub(super) fn root(&self, id: &SessionId) {
         // There is one root.
         let _ = self.root.set(id.clone());
+    }
+
+    /// Fires once nothing more can be shown.
+    pub(super) fn closed(&self) -> &CancelToken {
+        &self.closed
     }
 
     /// Waits until all was written, and tells the end.

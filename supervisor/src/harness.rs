@@ -175,7 +175,9 @@ impl HarnessBuilder {
         let scope = Scope::root("harness");
         let tools = ToolPipeline::new(ToolRegistry::new());
         let executor = self.executor.unwrap_or_else(|| Arc::new(ToolExecutor::new(tools.clone())));
+        let store = self.store.as_ref().map_or_else(|| "memory".to_owned(), |it| it.describe());
         let world = Arc::new(World {
+            span: tracing::info_span!("harness", store),
             clock: self.clock,
             ids: self.ids,
             scope: scope.clone(),
@@ -448,6 +450,8 @@ async fn watch_root(root: JoinHandle<()>, maker: Maker, state: watch::Sender<Har
                 text = format!("{text}; session `{}`: {error}", agent.id());
             }
         }
+        // What the agent's scope holds belongs to nobody now.
+        agent.scope().close();
         agent.session().cell().feed().close();
         agent.cell().supervisor.close();
         agent.cell().actor.close();

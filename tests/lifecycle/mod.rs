@@ -2,10 +2,10 @@
 
 mod creation;
 mod hooks;
-// mod reference;
+mod reference;
 mod resume;
 mod rig;
 mod streams;
 mod teardown;
-// mod toy_loop;
-// mod wire;
+mod toy_loop;
+mod wire;

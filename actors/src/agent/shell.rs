@@ -2,10 +2,7 @@
 
 use std::{
     collections::{HashMap, VecDeque},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::{Arc, atomic::Ordering},
 };
 
 use playhouse_messages::{
@@ -17,11 +14,12 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     agent::{Agent, AgentFault, AnnouncedCancel},
     points::StatusChange,
+    session::fresh_origin,
     world::World,
 };
 use ractor::{ActorCell, ActorRef, RpcReplyPort};
 use tokio::task::JoinSet;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use super::work;
 
@@ -39,6 +37,9 @@ pub struct Shell {
     next: u64,
     /// Commands without an answer, in order: what a restarted session is sent again.
     unanswered: VecDeque<(CommandNo, Command)>,
+    /// The turn that was traced last, and the step of it.
+    turn_span: (u32, Span),
+    step_span: (u32, Span),
     /// All asynchronous work; it ends with the actor.
     tasks: JoinSet<()>,
 }
@@ -58,8 +59,6 @@ impl Shell {
         myself: ActorRef<AgentMessage>,
         machine: Machine,
     ) -> Self {
-        // Origin 0 is that of plugins' appends.
-        static NEXT_ORIGIN: AtomicU64 = AtomicU64::new(1);
         Self {
             agent,
             world,
@@ -68,9 +67,11 @@ impl Shell {
             machine,
             waiters: HashMap::new(),
             idle: Vec::new(),
-            origin: NEXT_ORIGIN.fetch_add(1, Ordering::Relaxed),
+            origin: fresh_origin(),
             next: 0,
             unanswered: VecDeque::new(),
+            turn_span: (0, Span::none()),
+            step_span: (0, Span::none()),
             tasks: JoinSet::new(),
         }
     }
@@ -197,7 +198,10 @@ impl Shell {
                 cell.attempts().store(attempt, Ordering::Relaxed);
                 let job = self.job();
                 self.run(task, at.turn, at.step, async move {
-                    Completion::Streamed(work::dispatch(job, at, attempt, prepared, *request).await)
+                    let route = prepared.config.route();
+                    let span = tracing::info_span!("request", attempt, %route);
+                    let streamed = work::dispatch(job, at, attempt, prepared, *request);
+                    Completion::Streamed(streamed.instrument(span).await)
                 });
             }
             Effect::Recover { task, at, prepared, failure } => {
@@ -253,6 +257,24 @@ impl Shell {
         });
     }
 
+    /// The span of a step, or of its turn for work outside steps. One of each is kept, so that all
+    /// work of a step is in the same one.
+    fn span(&mut self, turn: u32, step: u32) -> Span {
+        if self.turn_span.0 != turn {
+            let span = tracing::info_span!(parent: self.agent.span(), "turn", turn);
+            self.turn_span = (turn, span);
+            self.step_span = (0, Span::none());
+        }
+        if step == 0 {
+            return self.turn_span.1.clone();
+        }
+        if self.step_span.0 != step {
+            let span = tracing::info_span!(parent: &self.turn_span.1, "step", step);
+            self.step_span = (step, span);
+        }
+        self.step_span.1.clone()
+    }
+
     fn job(&self) -> work::Job {
         work::Job {
             agent: self.agent.clone(),
@@ -270,7 +292,7 @@ impl Shell {
         work: impl Future<Output = Completion> + Send + 'static,
     ) {
         let myself = self.myself.clone();
-        let span = tracing::info_span!("step", agent = %self.agent.id(), turn, step);
+        let span = self.span(turn, step);
         let report = async move {
             let completion = work.await;
             // The actor is gone only if its state, and so this task, is going.

@@ -320,6 +320,7 @@ pub(super) async fn run_tools(
         cancel: job.cancel.clone(),
         grace: job.world.limits.grace,
         supervisor: Some(supervisor.clone()),
+        span: tracing::Span::current(),
     };
     Ok(job.world.executor.execute(batch).await?.concluded)
 }

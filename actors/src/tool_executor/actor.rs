@@ -26,6 +26,7 @@ use playhouse_plugin_api::{
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
 use serde_json::Value;
+use tracing::Instrument;
 
 use super::tasks::{Stage, Tasks};
 
@@ -240,7 +241,11 @@ impl State {
                 Effect::RunPolicy(index) => self.run_policy(index),
                 Effect::StartBody(index) => {
                     if let Some(dispatch) = self.calls[index].dispatch.clone() {
+                        let call = dispatch.call();
+                        let (id, name) = (call.call_id(), call.name());
+                        let span = tracing::info_span!(parent: &self.batch.span, "tool", %id, name);
                         let run = async move { Done::Settled(dispatch.run().await) };
+                        let run = run.instrument(span);
                         self.tasks.start(Stage::Body, index, run);
                     }
                 }

@@ -200,6 +200,7 @@ impl Rig {
             cancel: self.cancel.clone(),
             grace: DEFAULT_GRACE,
             supervisor: None,
+            span: tracing::Span::none(),
         }))
     }
 

@@ -49,6 +49,8 @@ pub struct ToolBatch {
     pub grace: Duration,
     /// Whom the batch's actor is linked to, so that it goes when that goes.
     pub supervisor: Option<ActorCell>,
+    /// The span of the step; each call is traced in one of its own below it.
+    pub span: tracing::Span,
 }
 
 /// What became of a batch.

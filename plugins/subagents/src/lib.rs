@@ -8,6 +8,7 @@
 //! - [`provider`]: the seam. A [`ChildProvider`] starts children, [`ChildProviders`] knows them all.
 //! - [`mod@spawn`]: the provider of this library, which makes a fresh agent in this process.
 //! - [`run`]: what a started child is to its starter, and what became of it.
+//! - [`lifecycle`]: who is told that children begin and end.
 //! - [`slots`]: how many children may live at once.
 //! - [`tool`]: delegation as a tool for models.
 //! - [`plugin`]: all of it as a plugin.
@@ -35,6 +36,7 @@
 
 pub mod descriptor;
 pub mod error;
+pub mod lifecycle;
 pub mod plugin;
 pub mod provider;
 pub mod run;
@@ -44,6 +46,7 @@ pub mod tool;
 
 pub use self::{
     error::ChildError,
+    lifecycle::{Lifecycle, RunEnded, RunStarted},
     plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},
     provider::{Capabilities, ChildOptions, ChildProvider, ChildProviders, ChildRequest},
     run::{ChildResult, Run, StopReason},

@@ -15,7 +15,7 @@ use playhouse_plugin_api::{
 };
 use serde_json::Value;
 
-use crate::{ChildError, Run};
+use crate::{ChildError, Lifecycle, Run, RunStarted};
 
 /// Starts children: in this process, in another, or in a product of its own.
 ///
@@ -158,7 +158,13 @@ impl ChildRequest {
 
 /// The providers of a harness. Clones are the same registry.
 #[derive(Clone, Default)]
-pub struct ChildProviders(Arc<Mutex<Vec<Arc<dyn ChildProvider>>>>);
+pub struct ChildProviders(Arc<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    providers: Mutex<Vec<Arc<dyn ChildProvider>>>,
+    lifecycle: Lifecycle,
+}
 
 impl ChildProviders {
     /// An empty registry.
@@ -221,11 +227,27 @@ impl ChildProviders {
             let provider = provider.name().to_owned();
             return Err(ChildError::UnsupportedCapability { provider, capability });
         }
-        provider.start(request).await
+        let parent = request.parent.clone();
+        let run = provider.start(request).await?;
+        let scope = parent.scope().clone();
+        let started = RunStarted::of(parent, provider.name(), &run);
+        self.lifecycle().started.tell(&scope, &started);
+        // Ends with the run, which ends with whatever owns it.
+        let (registry, watched) = (self.clone(), run.clone());
+        tokio::spawn(async move {
+            let ended = started.ended(watched.result().await.ok());
+            registry.lifecycle().ended.tell(&scope, &ended);
+        });
+        Ok(run)
+    }
+
+    /// Where to listen for starts and ends.
+    pub fn lifecycle(&self) -> &Lifecycle {
+        &self.0.lifecycle
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Arc<dyn ChildProvider>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.providers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -157,14 +157,16 @@ impl ChildResult {
         Self::fold(log, from).0
     }
 
-    /// Also tells whether any turn accounts for the result.
+    /// Also tells whether any turn began.
     fn fold(log: &Log, from: Seq) -> (Self, bool) {
         let mut work = ConsumedWork::new();
         let mut answer = None;
         let mut streamed = String::new();
+        let mut ran = false;
         for event in log.range(from..log.len()) {
             work.apply(event.seq, &event.body);
             match &event.body {
+                EventBody::TurnStart(_) => ran = true,
                 // Without content it only carries usage.
                 EventBody::AssistantMessage(data) if !data.message.content.is_empty() => {
                     answer = Some(data.message.content.clone());
@@ -187,6 +189,7 @@ impl ChildResult {
         let (stop_reason, diagnostic) = match work.end() {
             Some(end) => stopped(&end.reason),
             None if work.dropped_unrun() => (StopReason::Aborted, None),
+            None if ran => (StopReason::Error, Some("its turn has no end".to_owned())),
             None => (StopReason::Error, Some("it never ran".to_owned())),
         };
         let result = Self {
@@ -195,7 +198,7 @@ impl ChildResult {
             diagnostic: diagnostic.map(cut),
             stop_reason,
         };
-        (result, work.end().is_some())
+        (result, ran)
     }
 
     /// The output's text.

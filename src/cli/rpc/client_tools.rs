@@ -202,7 +202,7 @@ impl Tool for ClientTool {
                     let params = json!({"id": id, "callId": run.call_id(), "cause": cause});
                     let told = tools.outbox.notify("tool/abort", &params).await;
                     told.map_err(|_| gone(run.name()))?;
-                    // What the client did until then still counts; the executor ends the wait.
+                    // The call ends when the client has stopped; the executor bounds the wait.
                     answer.await
                 }
             };

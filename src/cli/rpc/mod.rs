@@ -15,7 +15,7 @@ use playhouse_plugin_api::{cancel::CancelToken, creation::NewAgent};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
-    sync::{Semaphore, mpsc},
+    sync::{OwnedSemaphorePermit, Semaphore, mpsc},
     task::JoinSet,
 };
 
@@ -137,49 +137,51 @@ async fn serve(
             Line::End => return Ok(()),
             Line::TooLong => {
                 let text = format!("a message may have at most {LINE_MAX} bytes");
-                Err((Value::Null, RpcError::invalid_request(text)))
+                Incoming::Refused { id: Value::Null, error: RpcError::invalid_request(text) }
             }
             Line::Text(line) if line.trim_ascii().is_empty() => continue,
             Line::Text(line) => wire::parse(&line),
         };
-        let refused = match incoming {
-            Ok(Incoming::Response { id, answer }) => {
+        let (id, error) = match incoming {
+            Incoming::Response { id, answer } => {
                 server.tools.answered(&id, answer);
                 continue;
             }
-            Ok(Incoming::Request { id, method, params }) => {
-                match under_way.clone().try_acquire_owned() {
-                    Ok(permit) => {
-                        let outbox = outbox.clone();
-                        let served = server.clone().serve(method, params);
-                        let request = async move {
-                            let answer = served.await;
-                            if let Some(id) = id {
-                                // A client that is gone is noticed by the read loop.
-                                let _ = outbox.answer(&id, answer).await;
-                            } else if let Err(error) = answer {
-                                tracing::warn!(?error, "a notification of the client failed");
-                            }
-                            drop(permit);
-                        };
-                        begin(request, requests).await;
-                        continue;
-                    }
-                    Err(_) => {
-                        let text = format!("{REQUESTS} requests are under way; await some first");
-                        (id, RpcError::application("TOO_MANY_REQUESTS", text))
-                    }
+            Incoming::Request { id, method, params } => {
+                if let Ok(permit) = under_way.clone().try_acquire_owned() {
+                    let served = server.clone().serve(method, params);
+                    begin(answer(id, served, outbox.clone(), permit), requests).await;
+                    continue;
                 }
+                let text = format!("{REQUESTS} requests are under way; await some first");
+                (id, RpcError::application("TOO_MANY_REQUESTS", text))
             }
-            Err((id, error)) => (Some(id), error),
+            Incoming::Refused { id, error } => (Some(id), error),
         };
         // Only a client that writes what is refused and does not read makes the loop wait here.
-        if let (Some(id), error) = refused
+        if let Some(id) = id
             && let Err(ClientGone) = outbox.answer(&id, Err(error)).await
         {
             return Ok(());
         }
     }
+}
+
+/// Serves a request to its end. The permit counts it until its answer is on its way.
+async fn answer(
+    id: Option<Value>,
+    served: impl Future<Output = Result<String, RpcError>>,
+    outbox: Outbox,
+    permit: OwnedSemaphorePermit,
+) {
+    let answer = served.await;
+    match (id, answer) {
+        // A client that is gone is noticed by the read loop.
+        (Some(id), answer) => drop(outbox.answer(&id, answer).await),
+        (None, Err(error)) => tracing::warn!(?error, "a notification of the client failed"),
+        (None, Ok(_)) => {}
+    }
+    drop(permit);
 }
 
 /// Polls a request once, here and now; what is not done then goes on by itself.

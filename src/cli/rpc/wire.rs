@@ -83,14 +83,21 @@ pub(super) enum Incoming {
     Request { id: Option<Value>, method: String, params: Value },
     /// It answers a request of ours.
     Response { id: Value, answer: Result<Value, Value> },
+    /// It is no message; the id to say so under is null if that cannot be told.
+    Refused { id: Value, error: RpcError },
 }
 
-/// Reads one line. An error comes with the id to answer under, null if that cannot be told.
-pub(super) fn parse(line: &[u8]) -> Result<Incoming, (Value, RpcError)> {
-    let value: Value = serde_json::from_slice(line).map_err(|fault| {
-        (Value::Null, RpcError::not_json(format!("not JSON: {fault}; send one object a line")))
-    })?;
-    let invalid = |id: Value, text: &str| Err((id, RpcError::invalid_request(text)));
+/// Reads one line.
+pub(super) fn parse(line: &[u8]) -> Incoming {
+    let refused = |id: Value, error: RpcError| Incoming::Refused { id, error };
+    let invalid = |id: Value, text: &str| refused(id, RpcError::invalid_request(text));
+    let value: Value = match serde_json::from_slice(line) {
+        Ok(value) => value,
+        Err(fault) => {
+            let text = format!("not JSON: {fault}; send one object a line");
+            return refused(Value::Null, RpcError::not_json(text));
+        }
+    };
     let mut fields: Map<String, Value> = match value {
         Value::Object(fields) => fields,
         Value::Array(_) => {
@@ -100,24 +107,23 @@ pub(super) fn parse(line: &[u8]) -> Result<Incoming, (Value, RpcError)> {
         _ => return invalid(Value::Null, "a message is an object"),
     };
     let id = fields.remove("id");
-    let known = match &id {
-        None | Some(Value::Null | Value::String(_) | Value::Number(_)) => id.clone(),
-        Some(_) => return invalid(Value::Null, "`id` must be a string or a number"),
-    };
-    let under = known.clone().unwrap_or_default();
+    if !matches!(id, None | Some(Value::Null | Value::String(_) | Value::Number(_))) {
+        return invalid(Value::Null, "`id` must be a string or a number");
+    }
+    let under = id.clone().unwrap_or_default();
     if fields.remove("jsonrpc") != Some(Value::from("2.0")) {
         return invalid(under, "`jsonrpc` must be \"2.0\"");
     }
     match fields.remove("method") {
         Some(Value::String(method)) => match fields.remove("params") {
-            None => Ok(Incoming::Request { id, method, params: Value::Object(Map::new()) }),
-            Some(params @ Value::Object(_)) => Ok(Incoming::Request { id, method, params }),
-            Some(_) => Err((under, RpcError::invalid_params("`params` must be an object"))),
+            None => Incoming::Request { id, method, params: Value::Object(Map::new()) },
+            Some(params @ Value::Object(_)) => Incoming::Request { id, method, params },
+            Some(_) => refused(under, RpcError::invalid_params("`params` must be an object")),
         },
         Some(_) => invalid(under, "`method` must be a string"),
         None => match (id, fields.remove("result"), fields.remove("error")) {
-            (Some(id), Some(result), None) => Ok(Incoming::Response { id, answer: Ok(result) }),
-            (Some(id), None, Some(error)) => Ok(Incoming::Response { id, answer: Err(error) }),
+            (Some(id), Some(result), None) => Incoming::Response { id, answer: Ok(result) },
+            (Some(id), None, Some(error)) => Incoming::Response { id, answer: Err(error) },
             _ => invalid(under, "a message needs a `method`, or an `id` and `result` or `error`"),
         },
     }
@@ -213,19 +219,21 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"result":1,"error":1}"#, json!(1), -32600),
             (r#"{"jsonrpc":"2.0","id":1,"method":"m","params":[1]}"#, json!(1), -32602),
         ] {
-            let (under, error) = parse(line.as_bytes()).unwrap_err();
+            let Incoming::Refused { id: under, error } = parse(line.as_bytes()) else {
+                panic!("{line}")
+            };
             assert_eq!((under, error.code), (id, code), "{line}");
         }
     }
 
     #[test]
     fn requests_notifications_and_answers_are_told_apart() {
-        let request = parse(br#"{"jsonrpc":"2.0","id":1,"method":"m"}"#).unwrap();
+        let request = parse(br#"{"jsonrpc":"2.0","id":1,"method":"m"}"#);
         let params = json!({});
         assert_eq!(request, Incoming::Request { id: Some(json!(1)), method: "m".into(), params });
-        let told = parse(br#"{"jsonrpc":"2.0","method":"m","params":{"a":1}}"#).unwrap();
+        let told = parse(br#"{"jsonrpc":"2.0","method":"m","params":{"a":1}}"#);
         assert!(matches!(told, Incoming::Request { id: None, .. }));
-        let answer = parse(br#"{"jsonrpc":"2.0","id":"tool-1","result":null}"#).unwrap();
+        let answer = parse(br#"{"jsonrpc":"2.0","id":"tool-1","result":null}"#);
         assert_eq!(answer, Incoming::Response { id: json!("tool-1"), answer: Ok(json!(null)) });
     }
 }

@@ -26,7 +26,7 @@ use playhouse_messages::{
     session::{Command, Reply, SessionCore},
 };
 use playhouse_plugin_api::{
-    agent::{Agent, AgentCell},
+    agent::{Agent, AgentCell, AgentParts},
     cancel::CancelToken,
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
     points::{Created, CreatedFrom},
@@ -98,12 +98,16 @@ impl Maker {
             let cancel = new.cancel.as_ref().map_or_else(CancelToken::new, CancelToken::child);
             let mut guard = CancelOnDrop(Some(cancel.clone()));
             let tracker = maker.tasks.clone();
-            let creation = async move { Creation::run(&maker, new, from, cancel).await };
+            let (runtime, tasks) = (tokio::runtime::Handle::current(), tracker.clone());
+            let creation = async move {
+                let agent = Creation::run(&maker, new, from, cancel).await?;
+                Ok::<_, Failure>(Undelivered { agent: Some(agent), tasks, runtime })
+            };
             let ended = tracker.spawn(creation).await;
             // It is done: whoever kept the token must not take it for given up.
             guard.0 = None;
             match ended {
-                Ok(made) => made.map(AgentHandle::new).map_err(CreateError::from),
+                Ok(made) => Ok(made?.deliver()),
                 Err(fault) => Err(Failure::new("PANIC", fault.to_string()).into()),
             }
         })
@@ -117,6 +121,32 @@ impl AgentMaker for Maker {
 
     fn resume(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
         self.make(new, CreatedFrom::Resume)
+    }
+}
+
+/// An agent that is live and that nobody has yet: if its asker goes now, it goes too.
+struct Undelivered {
+    agent: Option<Agent>,
+    tasks: TaskTracker,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Undelivered {
+    fn deliver(mut self) -> AgentHandle {
+        let agent = self.agent.take();
+        AgentHandle::new(agent.expect("it is delivered once, by value"))
+    }
+}
+
+impl Drop for Undelivered {
+    fn drop(&mut self) {
+        let Some(agent) = self.agent.take() else { return };
+        let dispose = async move {
+            if let Err(failure) = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await {
+                tracing::warn!(agent = %agent.id(), %failure, "an agent that nobody took");
+            }
+        };
+        self.tasks.spawn_on(dispose, &self.runtime);
     }
 }
 
@@ -382,14 +412,16 @@ impl Creation<'_> {
         let cell = SessionCell::new(&core, inherited_event_count, known, handle, stored);
         let runtime_parent =
             new.runtime_parent.clone().or_else(|| core.header().parent_session.clone());
-        let agent = Agent::new(AgentCell::new(
-            Session::new(cell),
+        let agent = Agent::new(AgentCell::new(AgentParts {
+            session: Session::new(cell),
             scope,
-            self.owner.clone(),
-            new.options.clone(),
-            world.agents.lineage_below(runtime_parent.as_ref()),
-            world.ids.clone(),
-        ));
+            owner: self.owner.clone(),
+            options: new.options.clone(),
+            lineage: world.agents.lineage_below(runtime_parent.as_ref()),
+            registry: world.agents.clone(),
+            ids: world.ids.clone(),
+            span: world.span.clone(),
+        }));
         reservation.made(&agent);
         let brought_up = match self.adopt(&agent).await {
             Ok(()) => self.bring_up(&new, from, &agent, &reservation).await,

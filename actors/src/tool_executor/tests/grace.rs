@@ -120,6 +120,7 @@ async fn a_body_that_blocks_its_thread_is_counted_until_it_returns() {
         cancel: rig.cancel.clone(),
         grace: Duration::ZERO,
         supervisor: None,
+        span: tracing::Span::none(),
     }));
     has_entered.await.unwrap();
     rig.cancel.cancel(CancelCause::Disposed);

@@ -13,9 +13,10 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    agent::AgentCell,
+    agent::{AgentCell, AgentParts},
     clock::UuidIds,
     options::AgentOptions,
+    registry::AgentRegistry,
     session::{Session, SessionCell},
     tool::{Json, Tool, ToolOutput, tool_fn},
 };
@@ -112,7 +113,16 @@ fn agent(scope: &Scope) -> Agent {
     let session = Session::new(SessionCell::new(&core, 0, known, None, 0));
     let options = AgentOptions::default();
     let (owner, ids) = (scope.clone(), Arc::new(UuidIds));
-    Agent::new(AgentCell::new(session, scope.clone(), owner, options, Arc::default(), ids))
+    Agent::new(AgentCell::new(AgentParts {
+        session,
+        scope: scope.clone(),
+        owner,
+        options,
+        lineage: Arc::default(),
+        registry: AgentRegistry::new(),
+        ids,
+        span: tracing::Span::none(),
+    }))
 }
 
 fn text(outcome: &ToolOutcome) -> String {

@@ -1,0 +1,196 @@
+//! `playhouse run` and `playhouse sessions`.
+
+use playhouse::models::{
+    mock_server::MockServer,
+    scripted::{Fault, FaultKind, Reply, Script},
+};
+use serde_json::Value;
+
+use super::{House, Running};
+
+#[test]
+fn the_default_job_runs_a_team_and_leaves_four_whole_sessions() {
+    let house = House::new();
+    let ended = house.run(&["run", "Pick a cache"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.out.contains("Report on \"Pick a cache\""), "{}", ended.out);
+    assert!(ended.out.contains("count operation, not construction"), "{}", ended.out);
+    assert!(!ended.out.contains("Let me look up"), "a child's words are activity: {}", ended.out);
+    assert!(ended.err.contains("\n  → lookup {\"topic\":\"cost\"}\n"), "{}", ended.err);
+    assert!(!ended.err.contains("WARN") && !ended.err.contains('\x1b'), "{}", ended.err);
+
+    let tree = house.run(&["sessions", "tree", "--format", "jsonl"]).json();
+    let depths: Vec<_> = tree.iter().map(|session| session["depth"].as_u64().unwrap()).collect();
+    assert_eq!(depths, [0, 1, 1, 1]);
+    for child in &tree[1..] {
+        assert_eq!(
+            (&child["parentSession"], &child["origin"]),
+            (&tree[0]["id"], &"subagent".into())
+        );
+    }
+    let listed = house.run(&["sessions", "list"]);
+    assert_eq!(listed.out.lines().count(), 4, "{listed:?}");
+
+    let verified = house.run(&["sessions", "verify"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    assert!(verified.out.contains("4 sessions") && verified.out.contains("no damage found"));
+
+    let root = tree[0]["id"].as_str().unwrap();
+    let shown = house.run(&["sessions", "show", root]);
+    assert!(shown.out.contains("user: Pick a cache"), "{shown:?}");
+    let events = house.run(&["sessions", "show", root, "--format", "jsonl"]).json();
+    assert_eq!(events.last().unwrap()["data"]["reason"]["kind"], "completed");
+    assert_eq!(events.len() as u64, tree[0]["events"].as_u64().unwrap());
+}
+
+#[test]
+fn jsonl_tells_every_event_as_it_is_stored_and_ends_with_the_outcome() {
+    let house = House::new();
+    house.write("s.toml", "[[rules]]\nreply = { text = \"Yes.\" }\n");
+    house.write("playhouse.toml", "[providers.s]\nkind = \"scripted\"\nscript = \"s.toml\"\n");
+    let args = ["run", "--model", "s/any", "--session", "it", "--format", "jsonl", "Well?"];
+    let ended = house.run(&args);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let lines = ended.json();
+    assert_eq!(lines.last().unwrap()["kind"], "outcome");
+    assert_eq!(lines.last().unwrap()["text"], "Yes.");
+    let streamed: String = lines
+        .iter()
+        .filter(|line| line["kind"] == "stream")
+        .flat_map(|line| line["frame"]["chunks"].as_array().into_iter().flatten())
+        .filter_map(|chunk| chunk["chunk"]["text"].as_str())
+        .collect();
+    assert_eq!(streamed, "Yes.");
+    let told: Vec<_> = ended
+        .out
+        .lines()
+        .filter_map(|line| line.strip_prefix(r#"{"kind":"event","session":"it","event":"#))
+        .map(|event| event.strip_suffix('}').unwrap())
+        .collect();
+    let shown = house.run(&["sessions", "show", "it", "--format", "jsonl"]);
+    assert_eq!(told, shown.out.lines().collect::<Vec<_>>());
+
+    // The exact session is resumed by the second use, and `--resume` finds it too.
+    for flag in ["--session", "--resume"] {
+        let again = house.run(&["run", "--model", "s/any", flag, "it", "Again?"]);
+        assert_eq!((again.code, again.out.as_str()), (Some(0), "Yes.\n"), "{again:?}");
+    }
+    assert_eq!(house.run(&["sessions", "list"]).out.lines().count(), 1);
+    assert_eq!(house.run(&["sessions", "verify"]).code, Some(0));
+}
+
+#[test]
+fn the_config_gives_the_agent_and_a_fresh_session_its_label() {
+    let house = House::new();
+    house.write("s.toml", "[[rules]]\nreply = { text = \"Yes.\", finish = \"length\" }\n");
+    house.write(
+        "playhouse.toml",
+        "store = { dir = \"kept\" }\n[providers.s]\nkind = \"scripted\"\nscript = \"s.toml\"\n\
+         [[agent]]\nid = \"writer\"\nprovider = \"s\"\nmodel = \"any\"\n",
+    );
+    let ended = house.run(&["run", "Go"]);
+    assert_eq!(ended.code, Some(4), "the output limit cut the answer: {ended:?}");
+    let listed = house.run(&["sessions", "list", "--store", "kept", "--format", "jsonl"]).json();
+    assert!(listed[0]["id"].as_str().unwrap().starts_with("writer-session-"), "{listed:?}");
+}
+
+#[test]
+fn a_turn_that_fails_exits_with_6_and_says_why() {
+    let house = House::new();
+    house.write("s.toml", "[[rules]]\nreply = { fault = { kind = \"error\", status = 500 } }\n");
+    house.write("playhouse.toml", "[providers.s]\nkind = \"scripted\"\nscript = \"s.toml\"\n");
+    let ended = house.run(&["run", "--model", "s/any", "Go"]);
+    assert_eq!(ended.code, Some(6), "{ended:?}");
+    assert!(ended.err.contains("SERVER"), "{ended:?}");
+}
+
+#[test]
+fn a_prompt_comes_from_standard_input_too() {
+    let house = House::new();
+    let mut running = house.spawn(&["run", "--config", "none.toml", "-"]);
+    running.send("x");
+    assert_eq!(running.end().0, Some(2), "a config that is named must be there");
+    house.write("playhouse.toml", "plugin = []\n");
+    let mut running = house.spawn(&["run", "-"]);
+    running.send("Pick a cache");
+    running.end_input();
+    running.line(|line| line.contains("Pick a cache").then_some(()));
+    assert_eq!(running.end().0, Some(0));
+}
+
+/// A run whose model stalls after it has said something.
+fn stalled(house: &House, server: &MockServer) -> Running {
+    let url = server.base_url();
+    let model = ["--model", "openai_compatible/any", "--base-url", &url];
+    let run = ["run", "--session", "it", "--format", "jsonl", "Go"];
+    let mut running = house.spawn(&[&run[..1], &model, &run[1..]].concat());
+    running.line(|line| line.contains("text-delta").then_some(()));
+    running
+}
+
+fn stalling() -> Script {
+    let stall = Fault::new(FaultKind::Stall).after(2);
+    Script::sequence([Reply::text("One two three four").with_fault(stall)])
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_cancels_and_drains_to_a_durable_end() {
+    for signal in ["-INT", "-TERM"] {
+        let house = House::new();
+        let server = MockServer::start(stalling(), 0).await.unwrap();
+        let running = stalled(&house, &server);
+        running.signal(signal);
+        let (code, lines) = running.end();
+        assert_eq!(code, Some(5), "{lines:?}");
+        let outcome: Value = serde_json::from_str(lines.last().unwrap()).unwrap();
+        assert_eq!(outcome["reason"]["reason"]["kind"], "user", "{outcome}");
+        assert!(outcome["text"].as_str().unwrap().starts_with("One "), "{outcome}");
+        let events = house.run(&["sessions", "show", "it", "--format", "jsonl"]).json();
+        assert_eq!(events.last().unwrap()["data"]["reason"]["kind"], "aborted");
+        assert_eq!(house.run(&["sessions", "verify"]).code, Some(0));
+        server.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sessions_are_read_beside_a_running_harness_and_the_store_is_not_shared() {
+    let house = House::new();
+    let server = MockServer::start(stalling(), 0).await.unwrap();
+    let running = stalled(&house, &server);
+    let events = house.run(&["sessions", "show", "it", "--format", "jsonl"]).json();
+    assert!(events.iter().any(|event| event["type"] == "step/start"), "{events:?}");
+    assert_eq!(house.run(&["sessions", "verify"]).code, Some(0));
+    let refused = house.run(&["run", "Me too"]);
+    let error = refused.error(2);
+    assert!(error.contains("in use") && error.contains("playhouse sessions"), "{error}");
+    running.signal("-INT");
+    assert_eq!(running.end().0, Some(5));
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_model_on_this_machine_needs_no_key_and_any_other_does() {
+    let house = House::new();
+    let server = MockServer::start(Script::new().reply(Reply::text("Here.")), 0).await.unwrap();
+    let url = server.base_url();
+    let ended =
+        house.run(&["run", "--model", "openai_compatible/any", "--base-url", &url, "Where?"]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), "Here.\n"), "{ended:?}");
+    assert!(server.requests()[0].header("authorization").is_none());
+    let ended = house.run(&["run", "--model", "deepseek/any", "--base-url", &url, "Where?"]);
+    assert!(ended.error(2).contains("DEEPSEEK_API_KEY"), "{ended:?}");
+    server.shutdown().await;
+}
+
+#[test]
+fn the_mock_model_tells_its_url_and_ends_at_a_signal() {
+    let house = House::new();
+    let mut server = house.spawn(&["mock-model"]);
+    let url = server.line(|line| line.starts_with("http://").then(|| line.to_owned()));
+    let ended =
+        house.run(&["run", "--model", "openai_compatible/any", "--base-url", &url, "A job"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.out.contains("Report on \"A job\""), "{ended:?}");
+    server.signal("-TERM");
+    assert_eq!(server.end().0, Some(0));
+}
