@@ -3,6 +3,7 @@
 mod bad_input;
 mod rpc;
 mod run;
+mod wire;
 
 use std::{
     io::{BufRead, BufReader, Write},

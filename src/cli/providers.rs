@@ -158,11 +158,6 @@ impl Providers {
         Ok(())
     }
 
-    /// Whether the route plays a script.
-    pub fn is_scripted(&self, name: &str) -> bool {
-        self.0.get(name).is_some_and(|provider| provider.kind == ProviderKind::Scripted)
-    }
-
     /// Checks that calls of this route can be made.
     ///
     /// # Errors

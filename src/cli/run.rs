@@ -88,10 +88,9 @@ impl Run {
         let prompt = read_prompt(self.prompt)?;
         let signal = signals::listen()?;
         let dir = house::store_dir(self.store, &config);
-        // The demo tool is for the demo: a real model would only be distracted.
-        let scripted = plan.providers.is_scripted(&plan.provider);
-        let defaults: &[&str] = if scripted { &["subagents", "lookup"] } else { &["subagents"] };
-        let harness = house::open(&config, &plan.providers, &dir, defaults).await?;
+        // The same tools whatever model is asked, so that a job can be compared over routes; a config
+        // names its own.
+        let harness = house::open(&config, &plan.providers, &dir, &["subagents", "lookup"]).await?;
         let (seen, followers) = follow_all(harness.world())?;
         let screen = Screen::start(seen, self.format, Paint::stderr());
         let turn = async {
@@ -168,7 +167,6 @@ impl Run {
         let cwd = house::working_dir(cwd)?;
         Ok(Plan {
             providers,
-            provider,
             session,
             label: chosen.map(|agent| agent.id.clone()),
             new: NewAgent::new(options).cwd(cwd),
@@ -190,7 +188,6 @@ impl Run {
 /// What the arguments and the config come to.
 struct Plan {
     providers: Providers,
-    provider: String,
     session: SessionChoice,
     label: Option<String>,
     new: NewAgent,

@@ -72,7 +72,9 @@ pub(crate) fn plan(reply: &Reply, captures: &[String], conversation: &Conversati
             ..Usage::default()
         },
     };
-    planner.chunk(StreamChunk::Usage { usage });
+    // A total as a provider would report it, so that a script costs the same over every wire.
+    let total = usage.input_tokens + usage.cache_read_tokens.unwrap_or(0) + usage.output_tokens;
+    planner.chunk(StreamChunk::Usage { usage: Usage { total_tokens: Some(total), ..usage } });
     let reason = match reply.finish.as_deref() {
         None if reply.calls.is_empty() => FinishReason::Stop,
         None | Some("tool_calls") => FinishReason::ToolCalls,
