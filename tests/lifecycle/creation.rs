@@ -383,7 +383,7 @@ async fn closing_the_owner_disposes_an_agent_whose_supervisor_has_just_died() {
     for between_two_lives in [false, true] {
         let owner = harness.world().scope.child("owner").unwrap();
         let agent = harness.create(new(&format!("a-{between_two_lives}")).owned_by(owner.clone()));
-        let agent = agent.await.unwrap();
+        let agent = soon(agent).await.unwrap();
         let supervisor = agent.cell().supervisor.live().unwrap();
         supervisor.kill();
         if between_two_lives {
@@ -394,10 +394,10 @@ async fn closing_the_owner_disposes_an_agent_whose_supervisor_has_just_died() {
         let mut disposal = agent.cell().disposal();
         soon(disposal.wait_for(|state| *state == Disposal::Disposed)).await.unwrap();
         assert!(harness.agents().is_empty());
-        harness.resume(agent.id().clone(), new("a")).await.unwrap_err();
+        soon(harness.resume(agent.id().clone(), new("a"))).await.unwrap_err();
     }
     assert!(store.list(ListQuery::default()).await.unwrap().sessions.is_empty());
-    harness.shutdown().await.unwrap();
+    soon(harness.shutdown()).await.unwrap();
 }
 
 #[tokio::test]
