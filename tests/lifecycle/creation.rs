@@ -376,3 +376,53 @@ async fn a_harness_whose_root_died_refuses_creations() {
     assert_eq!(error.code(), "SHUTTING_DOWN");
     soon(harness.shutdown()).await.unwrap();
 }
+
+#[tokio::test]
+async fn closing_the_owner_disposes_an_agent_whose_supervisor_has_just_died() {
+    let (harness, _, store) = rig::in_memory([]).await;
+    for between_two_lives in [false, true] {
+        let owner = harness.world().scope.child("owner").unwrap();
+        let agent = harness.create(new(&format!("a-{between_two_lives}")).owned_by(owner.clone()));
+        let agent = soon(agent).await.unwrap();
+        let supervisor = agent.cell().supervisor.live().unwrap();
+        supervisor.kill();
+        if between_two_lives {
+            // As its root does when it hears of the death.
+            agent.cell().supervisor.vacate(supervisor.get_id());
+        }
+        owner.close();
+        let mut disposal = agent.cell().disposal();
+        soon(disposal.wait_for(|state| *state == Disposal::Disposed)).await.unwrap();
+        assert!(harness.agents().is_empty());
+        soon(harness.resume(agent.id().clone(), new("a"))).await.unwrap_err();
+    }
+    assert!(store.list(ListQuery::default()).await.unwrap().sessions.is_empty());
+    soon(harness.shutdown()).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_creation_that_the_death_of_the_root_meets_fails_and_gives_its_storage_back() {
+    let store = Gated::new(MemoryStore::new(), Pause::opened());
+    let (harness, _) = rig::on(store.clone(), []).await;
+    let other = harness.create(new("other")).await.unwrap();
+    let root = other.cell().supervisor.live().unwrap().try_get_supervisor().unwrap();
+    let pause = Pause::closed();
+    let held = pause.clone();
+    let setup = move |_| {
+        let held = held.clone();
+        async move {
+            held.pass().await;
+            Ok(())
+        }
+    };
+    let creation = {
+        let harness = harness.clone();
+        tokio::spawn(async move { harness.create(new("a").set_up(setup)).await })
+    };
+    pause.arrived(1).await;
+    root.kill();
+    assert_eq!(soon(creation).await.unwrap().unwrap_err().code(), "SHUTTING_DOWN");
+    store.closed(2).await;
+    assert!(harness.agents().is_empty());
+    soon(harness.shutdown()).await.unwrap();
+}

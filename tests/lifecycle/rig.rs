@@ -29,7 +29,7 @@ use tokio::sync::watch;
 
 /// No wait of these tests takes long; one that does has failed.
 pub async fn soon<T>(wait: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(30), wait).await.expect("it ends soon")
+    tokio::time::timeout(Duration::from_secs(10), wait).await.expect("it ends soon")
 }
 
 pub fn options() -> AgentOptions {

@@ -1,9 +1,10 @@
 use playhouse::{
-    CancelCause, EventBody, NewAgent, Status, TurnEndReason,
+    CancelCause, EventBody, Harness, NewAgent, Status, TurnEndReason,
     messages::{
         chunk::StreamChunk,
         event::StepAt,
         frame::{Frame, FrameOutcome},
+        repair::ABORTED_BEFORE_DISPATCH_TEXT,
     },
     models::scripted::{Chunking, Fault, FaultKind, Reply},
     plugin_api::hook::Next,
@@ -281,6 +282,56 @@ mod scenario {
         assert_eq!(turn_ends(&agent), [TurnEndReason::Aborted(CancelCause::User)]);
         harness.shutdown().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn after_a_cancel_amid_tools_every_call_has_a_result_that_the_next_request_tells() {
+    let calls = Reply::call("work", "{}").and_call("work", "{}").and_call("work", "{}");
+    let builder = Harness::builder().grace(std::time::Duration::from_millis(50));
+    let (harness, model) = rig::with(builder, [calls, Reply::text("on")]).await;
+    let pause = Pause::closed();
+    harness.register_tool(stubborn_tool("work", pause.clone())).unwrap();
+    let agent = harness.create(new()).await.unwrap();
+    let id = agent.followup("go").await.unwrap();
+    pause.arrived(1).await;
+    // Once is as good as often.
+    agent.cancel(CancelCause::User);
+    agent.cancel(CancelCause::User);
+    let aborted = TurnEndReason::Aborted(CancelCause::User);
+    assert_eq!(soon(agent.outcome(&id, 0)).await.unwrap().reason, aborted);
+    assert_eq!(agent.prompt("and?").await.unwrap().text, "on");
+    let request = &model.captured()[1].messages;
+    let asked: Vec<_> = request[1].tool_calls().map(|call| call.id.clone()).collect();
+    let answered: Vec<_> =
+        request.iter().filter_map(|message| message.tool_call_id.clone()).collect();
+    assert_eq!((asked.len(), &asked), (3, &answered));
+    let texts: Vec<_> = request[2..5].iter().map(|message| message.text()).collect();
+    assert_ne!(texts[0], ABORTED_BEFORE_DISPATCH_TEXT);
+    assert_eq!(texts[1..], [ABORTED_BEFORE_DISPATCH_TEXT, ABORTED_BEFORE_DISPATCH_TEXT]);
+    assert_eq!(pause.count(), 1);
+    harness.shutdown().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_store_that_fails_fails_the_turn_and_loses_nothing_once_it_works_again() {
+    let store = rig::Gated::new(playhouse_stores::MemoryStore::new(), Pause::opened());
+    let (harness, model) = rig::on(store.clone(), [Reply::text("one"), Reply::text("two")]).await;
+    let agent = harness.create(new()).await.unwrap();
+    let mut errors = agent.errors();
+    agent.prompt("fine").await.unwrap();
+    agent.when_idle().await.unwrap();
+    store.state.fail_append.store(true, std::sync::atomic::Ordering::SeqCst);
+    let failed = soon(agent.prompt("not sent")).await.unwrap();
+    assert!(matches!(failed.reason, TurnEndReason::Error(failure) if failure.code == "STORE_IO"));
+    soon(agent.when_idle()).await.unwrap();
+    assert_eq!(soon(errors.recv()).await.unwrap().failure.code, "STORE_IO");
+    // No request was sent that the log might forget.
+    assert_eq!(model.captured().len(), 1);
+    store.state.fail_append.store(false, std::sync::atomic::Ordering::SeqCst);
+    assert_eq!(soon(agent.prompt("again")).await.unwrap().text, "two");
+    soon(agent.when_idle()).await.unwrap();
+    rig::assert_stored(&store.inner, &agent).await;
+    harness.shutdown().await.unwrap();
 }
 
 #[tokio::test]

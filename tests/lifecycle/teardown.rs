@@ -421,3 +421,26 @@ async fn the_streams_of_a_disposed_agent_end() {
     assert!(soon(agent.session().frames().next()).await.is_none());
     harness.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_tool_that_disposes_its_own_agent_does_not_hang() {
+    let store = Arc::new(MemoryStore::new());
+    let builder = Harness::builder().shared_store(store.clone()).grace(Duration::from_millis(50));
+    let (harness, _) = rig::with(builder, [Reply::call("end_it", "{}")]).await;
+    let end_it = playhouse::tool_fn("end_it", "", |_: rig::Nothing, run: playhouse::ToolRun| {
+        let agent = run.agent().cloned();
+        async move {
+            let agent = playhouse::AgentHandle::new(agent.ok_or("no agent")?);
+            agent.dispose().await.map_err(playhouse::ToolError::from)?;
+            Ok("unreachable")
+        }
+    });
+    harness.register_tool(Arc::new(end_it)).unwrap();
+    let agent = harness.create(new("a")).await.unwrap();
+    let outcome = soon(agent.prompt("go")).await.unwrap();
+    assert_eq!(outcome.reason, DISPOSED);
+    soon(agent.dispose()).await.unwrap();
+    assert_gone(&harness, &agent);
+    rig::assert_stored(&*store, &agent).await;
+    harness.shutdown().await.unwrap();
+}

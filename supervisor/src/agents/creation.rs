@@ -26,7 +26,7 @@ use playhouse_messages::{
     session::{Command, Reply, SessionCore},
 };
 use playhouse_plugin_api::{
-    agent::{Agent, AgentCell, AgentParts},
+    agent::{Agent, AgentCell, AgentParts, Disposal},
     cancel::CancelToken,
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
     points::{Created, CreatedFrom},
@@ -467,6 +467,8 @@ impl Creation<'_> {
                 let (sender, _) = tokio::sync::oneshot::channel();
                 let reply = RpcReplyPort::from(sender);
                 let keep_inbox = !done.load(Ordering::Acquire);
+                // A supervisor between two lives does not hear it; its successor sees it.
+                cell.set_disposal(Disposal::Disposing { keep_inbox });
                 let dispose = AgentSupervisorMessage::Dispose { keep_inbox, reply };
                 let _ = cell.supervisor.cast(dispose);
             }

@@ -219,7 +219,8 @@ impl Actor for AgentSupervisor {
         let agent = state.args.agent.clone();
         agent.cell().supervisor.fill(myself.clone());
         // A disposal that a dead predecessor had begun is finished.
-        if let Disposal::Disposing { keep_inbox } = *agent.cell().disposal().borrow() {
+        let disposal = *agent.cell().disposal().borrow();
+        if let Disposal::Disposing { keep_inbox } = disposal {
             state.dispose(keep_inbox, &myself);
         }
         Ok(())
