@@ -266,7 +266,7 @@ async fn the_end_of_input_disposes_durably_and_a_resume_goes_on() {
     let mut client = Client::start(&house);
     let resumed = json!({"sessionId": "a", "provider": "p", "model": "m"});
     client.call("agent/resume", resumed.clone());
-    assert_eq!(client.refusal("agent/resume", resumed).1, "SESSION_ALREADY_EXISTS");
+    assert_eq!(client.refusal("agent/resume", resumed).1, "SESSION_ALREADY_OWNED");
     let inbox = client.call("inbox/list", json!({"agent": "a"}));
     assert_eq!(inbox["nextTurn"][0]["content"][0]["text"], "Next", "{inbox}");
     let spliced = json!({"agent": "a", "target": "next-turn", "start": 0, "deleteCount": 1,
