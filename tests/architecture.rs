@@ -177,7 +177,6 @@ fn files_stay_short() {
         ("messages/src/inbox.rs", 512),
         ("messages/src/machine/step.rs", 509),
         ("messages/src/machine/tests/rig.rs", 504),
-        ("plugin-api/src/agent.rs", 547),
         ("plugin-api/src/tool/pipeline/tests.rs", 536),
         ("src/cli/config.rs", 663),
         ("supervisor/src/plugin_host/tests.rs", 554),

@@ -171,7 +171,7 @@ mod scenario {
         let log = agent.session().log();
         let headers = log.iter().filter_map(|event| match &event.body {
             EventBody::RequestHeader(data) => {
-                Some((data.reason.clone(), data.header.config.temperature))
+                Some((data.reason, data.header.config.temperature))
             }
             _ => None,
         });

@@ -169,7 +169,7 @@ mod scenario {
         });
         assert_eq!(turns.collect::<Vec<_>>(), [1, 2]);
         let headers = log.iter().filter_map(|event| match &event.body {
-            EventBody::RequestHeader(header) => Some(header.reason.clone()),
+            EventBody::RequestHeader(header) => Some(header.reason),
             _ => None,
         });
         assert_eq!(headers.collect::<Vec<_>>(), [HeaderReason::Initial, HeaderReason::Resume]);

@@ -1,21 +1,19 @@
 //! Agents as plugins and programs see them.
 
-use std::{
-    collections::VecDeque,
-    fmt,
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
-};
+mod cell;
 
+use std::{fmt, future::Future, sync::Arc};
+
+pub use cell::{AgentCell, AgentFault, AgentParts, AnnouncedCancel, Disposal};
 use playhouse_messages::{
     chunk::Failure,
     event::{CancelCause, InboxTarget},
     id::{MessageId, SessionId},
     inbox::Inbox,
-    machine::{Moment, Status},
+    machine::Status,
     message::{Message, Role, SharedMessage},
     outcome::{Outcome, OutcomeFold, Progress},
-    protocol::{AgentMessage, AgentSupervisorMessage},
+    protocol::AgentMessage,
     session::{Edited, InboxEdit},
     session_state::AppendError,
 };
@@ -23,59 +21,8 @@ use tokio::sync::{broadcast, watch};
 use tracing::Span;
 
 use crate::{
-    cancel::CancelToken,
-    clock::Ids,
-    options::AgentOptions,
-    prompt::Assembly,
-    registry::AgentRegistry,
-    scope::Scope,
-    session::Session,
-    slot::{Gone, Slot},
+    cancel::CancelToken, options::AgentOptions, scope::Scope, session::Session, slot::Gone,
 };
-
-/// Errors that a subscriber of [`Agent::errors`] may lag behind before it misses the oldest. Errors
-/// are rare, and the log has those with a durable place.
-const ERRORS_KEPT: usize = 64;
-
-/// An agent in the world: what outlives its actors, and the way to them.
-pub struct AgentCell {
-    session: Session,
-    scope: Scope,
-    owner: Scope,
-    options: AgentOptions,
-    lineage: Arc<[SessionId]>,
-    registry: AgentRegistry,
-    ids: Arc<dyn Ids>,
-    span: Span,
-    cancel: Mutex<CancelState>,
-    status: watch::Sender<Status>,
-    disposed: watch::Sender<Disposal>,
-    errors: broadcast::Sender<AgentFault>,
-    attempts: AtomicU64,
-    assembly: Mutex<Option<Arc<Assembly>>>,
-    /// The actor that owns the loop machine.
-    pub actor: Slot<AgentMessage>,
-    /// The actor that keeps the agent's actors alive.
-    pub supervisor: Slot<AgentSupervisorMessage>,
-}
-
-struct CancelState {
-    announced: u64,
-    /// Announced, and not yet taken by the machine: so that a cancel outlives the mailbox it was in.
-    pending: VecDeque<AnnouncedCancel>,
-    token: CancelToken,
-}
-
-/// A cancel that tasks have seen and the machine has not.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AnnouncedCancel {
-    /// Its number, from 1.
-    pub announcement: u64,
-    /// Who cancels.
-    pub cause: CancelCause,
-    /// Leave pending input where it is.
-    pub keep_inbox: bool,
-}
 
 /// What can be sent: a text, which becomes a user message with a fresh id, or a whole message.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,166 +48,6 @@ impl From<String> for Prompt {
 impl From<Message> for Prompt {
     fn from(message: Message) -> Self {
         Self::Message(Box::new(message))
-    }
-}
-
-/// How far an agent's disposal has got.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Disposal {
-    /// It lives.
-    Live,
-    /// Disposal was asked for, with or without keeping pending input.
-    Disposing {
-        /// Leave pending input in the log.
-        keep_inbox: bool,
-    },
-    /// Nothing of it is left but its log.
-    Disposed,
-}
-
-/// A failure that `agent/error` tells, also one without a place in the log.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AgentFault {
-    /// The agent.
-    pub agent: SessionId,
-    /// The open turn, or the last one.
-    pub turn: u32,
-    /// The open step; 0 if none.
-    pub step: u32,
-    /// What failed.
-    pub failure: Failure,
-}
-
-/// What an agent is put into the world with.
-pub struct AgentParts {
-    /// Its session.
-    pub session: Session,
-    /// Its own scope.
-    pub scope: Scope,
-    /// The scope that owns it.
-    pub owner: Scope,
-    /// What it was made with.
-    pub options: AgentOptions,
-    /// Who delegated to it, nearest first.
-    pub lineage: Arc<[SessionId]>,
-    /// The agents of its harness.
-    pub registry: AgentRegistry,
-    /// Where ids come from.
-    pub ids: Arc<dyn Ids>,
-    /// The span of its harness.
-    pub span: Span,
-}
-
-impl AgentCell {
-    /// Puts an agent into the world.
-    pub fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { session, scope, owner, options, lineage, registry, ids, span } = parts;
-        let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
-        Arc::new(Self {
-            session,
-            scope,
-            owner,
-            options,
-            lineage,
-            registry,
-            ids,
-            span,
-            cancel: Mutex::new(CancelState {
-                announced: 0,
-                pending: VecDeque::new(),
-                token: CancelToken::new(),
-            }),
-            status: watch::Sender::new(Status::Idle),
-            disposed: watch::Sender::new(Disposal::Live),
-            errors: broadcast::Sender::new(ERRORS_KEPT),
-            attempts: AtomicU64::new(0),
-            assembly: Mutex::new(None),
-            actor: Slot::new(),
-            supervisor: Slot::new(),
-        })
-    }
-
-    fn cancel_state(&self) -> MutexGuard<'_, CancelState> {
-        self.cancel.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The token and the announcements at this moment, as the machine wants them.
-    pub fn moment(&self) -> Moment {
-        let state = self.cancel_state();
-        Moment { cancelled: state.token.cause(), cancels_announced: state.announced }
-    }
-
-    /// Hands an announced cancel to the machine, unless it has been taken already.
-    pub fn take_cancel(&self, announcement: u64) -> Option<AnnouncedCancel> {
-        let mut state = self.cancel_state();
-        let at = state.pending.iter().position(|cancel| cancel.announcement == announcement)?;
-        state.pending.remove(at)
-    }
-
-    /// The oldest cancel that was announced and not taken: what a successor's machine starts with.
-    pub fn take_oldest_cancel(&self) -> Option<AnnouncedCancel> {
-        self.cancel_state().pending.pop_front()
-    }
-
-    /// The number of the last cancel that was taken in order.
-    pub fn cancels_taken(&self) -> u64 {
-        let state = self.cancel_state();
-        state.pending.front().map_or(state.announced, |cancel| cancel.announcement - 1)
-    }
-
-    /// The token of the current activity.
-    pub fn token(&self) -> CancelToken {
-        self.cancel_state().token.clone()
-    }
-
-    /// Installs a fresh token for the activity that begins.
-    pub fn new_token(&self) {
-        self.cancel_state().token = CancelToken::new();
-    }
-
-    /// Publishes a change of status.
-    pub fn set_status(&self, status: Status) {
-        self.status.send_replace(status);
-    }
-
-    /// Moves the disposal forward; it never moves back.
-    pub fn set_disposal(&self, to: Disposal) {
-        self.disposed.send_if_modified(|disposal| {
-            let forward = matches!(
-                (*disposal, to),
-                (Disposal::Live, _) | (Disposal::Disposing { .. }, Disposal::Disposed)
-            );
-            if forward {
-                *disposal = to;
-            }
-            forward
-        });
-    }
-
-    /// How far the disposal has got.
-    pub fn disposal(&self) -> watch::Receiver<Disposal> {
-        self.disposed.subscribe()
-    }
-
-    /// Tells subscribers of a failure.
-    pub fn tell_error(&self, fault: AgentFault) {
-        // Nobody has to listen.
-        let _ = self.errors.send(fault);
-    }
-
-    /// What the current step was assembled from.
-    pub fn assembly(&self) -> Option<Arc<Assembly>> {
-        self.assembly.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    /// Keeps what a step was assembled from, so that its runtime facts can be refreshed.
-    pub fn set_assembly(&self, assembly: Arc<Assembly>) {
-        *self.assembly.lock().unwrap_or_else(PoisonError::into_inner) = Some(assembly);
-    }
-
-    /// How many attempts the agent has started; counted over restarts, so that ids stay unique.
-    pub fn attempts(&self) -> &AtomicU64 {
-        &self.attempts
     }
 }
 
@@ -507,14 +294,7 @@ impl Agent {
 
     /// As [`Agent::cancel`], and leaves pending input where it is if told to.
     pub fn cancel_with(&self, cause: CancelCause, keep_inbox: bool) {
-        let announcement = {
-            let mut state = self.0.cancel_state();
-            state.announced += 1;
-            let announcement = state.announced;
-            state.token.cancel(cause.clone());
-            state.pending.push_back(AnnouncedCancel { announcement, cause, keep_inbox });
-            announcement
-        };
+        let announcement = self.0.announce(cause, keep_inbox);
         // Between two lives of the actor nobody hears it; the successor takes what is pending.
         let _ = self.0.actor.cast(AgentMessage::Cancel { announcement });
     }
