@@ -4,7 +4,7 @@ use std::{io, process::ExitCode};
 
 use playhouse_messages::{chunk::Failure, event::TurnEndReason};
 use playhouse_models::{openai_compatible::ConfigError as RouteError, scripted::ScriptError};
-use playhouse_plugin_api::{agent::AgentError, creation::CreateError, store::StoreError};
+use playhouse_plugin_api::{creation::CreateError, store::StoreError};
 use playhouse_supervisor::harness::HarnessError;
 
 use super::config::ConfigError;
@@ -126,6 +126,9 @@ pub enum CliError {
     /// The library refused or failed.
     #[error("{}", .0.message)]
     Library(Failure),
+    /// The work had begun and could not go on, or did not end well.
+    #[error("{}", .0.message)]
+    Failed(Failure),
     /// The harness did not start.
     #[error(transparent)]
     Harness(#[from] HarnessError),
@@ -153,7 +156,7 @@ impl CliError {
             Self::Script { cause, .. } => cause.code(),
             Self::MissingKey { .. } => "MISSING_CREDENTIAL",
             Self::UnknownProvider { .. } => "UNKNOWN_PROVIDER",
-            Self::Library(failure) => &failure.code,
+            Self::Library(failure) | Self::Failed(failure) => &failure.code,
             Self::Harness(error) => error.code(),
             Self::Io { .. } => "IO",
             Self::OutputClosed => "OUTPUT_CLOSED",
@@ -173,7 +176,7 @@ impl CliError {
         match self {
             // As `head` and `less` expect of what feeds them.
             Self::OutputClosed => Exit::Completed,
-            Self::Io { .. } | Self::Harness(_) => Exit::Failed,
+            Self::Io { .. } | Self::Harness(_) | Self::Failed(_) => Exit::Failed,
             _ => Exit::Refused,
         }
     }
@@ -195,12 +198,6 @@ impl From<Failure> for CliError {
 impl From<CreateError> for CliError {
     fn from(error: CreateError) -> Self {
         Self::Library(error.0)
-    }
-}
-
-impl From<AgentError> for CliError {
-    fn from(error: AgentError) -> Self {
-        Self::Library(error.into())
     }
 }
 

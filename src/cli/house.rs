@@ -15,6 +15,8 @@ use playhouse_supervisor::{
     plugin_host::{HostError, PluginHandle, PluginStatus},
 };
 
+use serde::{Deserialize, de::DeserializeOwned};
+
 use super::{
     config::{AgentConfig, Config, PluginConfig, SessionChoice},
     exit::CliError,
@@ -44,8 +46,9 @@ pub async fn open(
 ) -> Result<Harness, CliError> {
     // Whatever can be refused is refused before the store is touched.
     let adapters = providers.adapters()?;
+    let subagents = subagents(config)?;
     let plugins: Vec<&str> = match &config.plugins {
-        Some(plugins) => plugins.iter().map(checked).collect::<Result<_, _>>()?,
+        Some(plugins) => plugins.iter().map(|plugin| plugin.name.as_str()).collect(),
         None => defaults.to_vec(),
     };
     let store = JournalStore::open(dir, JournalStoreConfig::default()).await?;
@@ -67,7 +70,7 @@ pub async fn open(
         for name in plugins {
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,
-                _ => harness.host(Subagents::new()).await,
+                _ => harness.host(subagents.clone()).await,
             };
             set_up(hosted).await?;
         }
@@ -84,16 +87,52 @@ pub async fn open(
     }
 }
 
-/// The name of a plugin whose settings are in order. The config has checked the name.
-fn checked(plugin: &PluginConfig) -> Result<&str, CliError> {
-    // Neither of the plugins that a config can name has settings yet.
-    match plugin.settings.keys().next() {
-        None => Ok(&plugin.name),
-        Some(key) => {
-            let problem = format!("plugin \"{}\" has no setting `{key}`; remove it", plugin.name);
-            Err(plugin.place.fault(problem).into())
+/// Settings of the plugin `subagents`.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct SubagentsSettings {
+    max_children: Option<usize>,
+    max_depth: Option<u32>,
+    tool_name: Option<String>,
+    persona: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NoSettings {}
+
+/// Reads all plugins' settings, so that a bad one is told before anything is opened.
+fn subagents(config: &Config) -> Result<Subagents, CliError> {
+    let mut settings = SubagentsSettings::default();
+    for plugin in config.plugins.iter().flatten() {
+        match plugin.name.as_str() {
+            "subagents" => settings = settings_of(plugin)?,
+            _ => settings_of::<NoSettings>(plugin).map(drop)?,
         }
     }
+    let mut subagents = Subagents::new();
+    if let Some(limit) = settings.max_children {
+        subagents = subagents.max_children(limit);
+    }
+    if let Some(depth) = settings.max_depth {
+        subagents = subagents.max_depth(depth);
+    }
+    if let Some(name) = settings.tool_name {
+        subagents = subagents.tool_name(name);
+    }
+    if let Some(persona) = settings.persona {
+        subagents = subagents.persona(persona);
+    }
+    Ok(subagents)
+}
+
+fn settings_of<T: DeserializeOwned>(plugin: &PluginConfig) -> Result<T, CliError> {
+    let table = toml::Value::Table(plugin.settings.clone());
+    table.try_into().map_err(|error: toml::de::Error| {
+        let cause = error.message().lines().collect::<Vec<_>>().join(" ");
+        let text = format!("settings of plugin \"{}\": {cause}; correct them", plugin.name);
+        plugin.place.fault(text).into()
+    })
 }
 
 /// Waits until a plugin is set up: an agent's first step must see its tools.

@@ -22,7 +22,7 @@ use super::{
     exit::{CliError, EXIT_CODES, Exit},
     follow::follow_all,
     house,
-    output::{Format, Paint, note},
+    output::{Format, Paint},
     providers::{DEFAULT_MODEL, Providers},
     show::{End, Screen},
     signals,
@@ -109,11 +109,12 @@ impl Run {
         followers.finish().await;
         let shown = screen.finish(ended.as_ref().ok());
         let end = ended?;
-        if let Err(failure) = down {
-            note(&format!("error: the harness did not end well: {}", failure.message));
-            return Ok(Exit::Failed);
+        down.map_err(CliError::Failed)?;
+        match shown {
+            // The turn says how it went, seen or not.
+            Ok(()) | Err(CliError::OutputClosed) => {}
+            Err(error) => return Err(error),
         }
-        shown?;
         Ok(Exit::from(&end.reason))
     }
 
@@ -231,7 +232,8 @@ async fn turn(
                 ..End::aborted(Some(agent.id().clone()))
             })
         }
-        Err(error) => Err(error.into()),
+        // It was disposed under our hands: the harness has failed.
+        Err(error) => Err(CliError::Failed(error.into())),
     }
 }
 

@@ -63,6 +63,7 @@ impl Screen {
             root: root.clone(),
             out: Out::new(),
             agents: HashMap::new(),
+            children: 0,
             shared_terminal: io::stdout().is_terminal() && io::stderr().is_terminal(),
             root_mid_line: false,
         };
@@ -113,6 +114,7 @@ struct Painter {
     root: Arc<OnceLock<SessionId>>,
     out: Out,
     agents: HashMap<SessionId, Shown>,
+    children: usize,
     /// Answer and activity go to one terminal, so they must not share a line.
     shared_terminal: bool,
     root_mid_line: bool,
@@ -124,8 +126,10 @@ struct Shown {
     calls: HashMap<CallId, String>,
     /// A child's text that is not a whole line yet.
     line: String,
-    /// The text that the open attempt has streamed.
+    /// Whether the open attempt has streamed text.
     streamed: bool,
+    /// Tells sub-agents apart, in the order in which they came; empty for a root.
+    label: String,
 }
 
 impl Painter {
@@ -162,8 +166,10 @@ impl Painter {
         let agent = &seen.agent;
         match &seen.what {
             What::Joined { .. } => {
-                self.agents.entry(agent.id().clone()).or_default();
                 if agent.depth() > 0 {
+                    self.children += 1;
+                    let label = format!("[{}] ", self.children);
+                    self.shown(agent).label = label;
                     let about = format!("sub-agent {}", agent.id());
                     self.activity(agent, &self.paint.dim(&about))?;
                 }
@@ -175,7 +181,11 @@ impl Painter {
                 let text = format!("error: {}", brief(&fault.failure.to_string(), 400));
                 self.activity(agent, &self.paint.red(&text))
             }
-            What::Gone => self.end_line(agent),
+            What::Gone => {
+                self.end_line(agent)?;
+                self.agents.remove(agent.id());
+                Ok(())
+            }
             What::Durable(_) | What::Status(_) => Ok(()),
         }
     }
@@ -283,7 +293,8 @@ impl Painter {
             self.out.flush()?;
         }
         let indent = "  ".repeat(agent.depth() as usize);
-        note(&format!("{indent}{text}"));
+        let label = self.agents.get(agent.id()).map_or("", |shown| &shown.label);
+        note(&format!("{indent}{label}{text}"));
         Ok(())
     }
 

@@ -1,5 +1,10 @@
 //! `playhouse run` and `playhouse sessions`.
 
+use std::{
+    io::{BufRead, BufReader},
+    process::Stdio,
+};
+
 use playhouse::models::{
     mock_server::MockServer,
     scripted::{Fault, FaultKind, Reply, Script},
@@ -16,7 +21,8 @@ fn the_default_job_runs_a_team_and_leaves_four_whole_sessions() {
     assert!(ended.out.contains("Report on \"Pick a cache\""), "{}", ended.out);
     assert!(ended.out.contains("count operation, not construction"), "{}", ended.out);
     assert!(!ended.out.contains("Let me look up"), "a child's words are activity: {}", ended.out);
-    assert!(ended.err.contains("\n  → lookup {\"topic\":\"cost\"}\n"), "{}", ended.err);
+    let mut children = ended.err.lines().filter(|line| line.starts_with("  [2] "));
+    assert!(children.any(|line| line.contains("→ lookup {\"topic\":")), "{}", ended.err);
     assert!(!ended.err.contains("WARN") && !ended.err.contains('\x1b'), "{}", ended.err);
 
     let tree = house.run(&["sessions", "tree", "--format", "jsonl"]).json();
@@ -92,6 +98,38 @@ fn the_config_gives_the_agent_and_a_fresh_session_its_label() {
     assert_eq!(ended.code, Some(4), "the output limit cut the answer: {ended:?}");
     let listed = house.run(&["sessions", "list", "--store", "kept", "--format", "jsonl"]).json();
     assert!(listed[0]["id"].as_str().unwrap().starts_with("writer-session-"), "{listed:?}");
+}
+
+#[test]
+fn settings_of_a_plugin_hold() {
+    let house = House::new();
+    house.write(
+        "playhouse.toml",
+        "[[plugin]]\nname = \"subagents\"\nsettings = { tool_name = \"delegate\" }\n",
+    );
+    let ended = house.run(&["run", "Pick a cache"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    // The script knows the tool by another name, so it works alone.
+    assert!(ended.out.contains("working alone"), "{ended:?}");
+    let log = house.run(&["sessions", "list", "--format", "jsonl"]).json();
+    let id = log[0]["id"].as_str().unwrap();
+    let shown = house.run(&["sessions", "show", id, "--format", "jsonl"]);
+    assert!(shown.out.contains(r#""name":"delegate""#), "{shown:?}");
+}
+
+#[test]
+fn a_reader_of_the_output_that_goes_away_ends_the_run() {
+    let house = House::new();
+    let mut command = house.command(&["run", "--session", "it", "--format", "jsonl", "Pick"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut output = BufReader::new(child.stdout.take().unwrap());
+    output.read_line(&mut String::new()).unwrap();
+    drop(output);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(5));
+    assert!(!String::from_utf8_lossy(&ended.stderr).contains("panicked"));
+    let log = house.run(&["sessions", "show", "it", "--format", "jsonl"]).json();
+    assert_eq!(log.last().unwrap()["data"]["reason"]["kind"], "aborted");
 }
 
 #[test]

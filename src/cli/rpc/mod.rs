@@ -12,6 +12,7 @@ mod wire;
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use playhouse_plugin_api::{cancel::CancelToken, creation::NewAgent};
+use playhouse_supervisor::harness::{Harness, HarnessState};
 use serde_json::{Value, json};
 use tokio::{
     io::{AsyncBufRead, AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
@@ -89,7 +90,7 @@ impl Rpc {
             server.start_agents(&outbox).await?;
             serve(&server, &outbox, &mut requests).await
         };
-        let read = until_over(read, &signal, &outbox).await;
+        let read = until_over(read, &signal, &outbox, &harness).await;
         tools.client_gone();
         let down = harness.shutdown().await;
         drop((server, tools, outbox));
@@ -104,21 +105,29 @@ impl Rpc {
             tracing::warn!("the client did not read the last messages; they are in the logs");
         }
         read?;
-        down?;
+        down.map_err(CliError::Failed)?;
         Ok(Exit::Completed)
     }
 }
 
-/// Reads until the client ends its side, stops reading ours, or a signal comes.
+/// Reads until the client ends its side, stops reading ours, a signal comes, or the harness fails.
 async fn until_over(
     read: impl Future<Output = Result<(), CliError>>,
     signal: &CancelToken,
     outbox: &Outbox,
+    harness: &Harness,
 ) -> Result<(), CliError> {
+    let mut state = harness.watch();
     tokio::select! {
         read = read => read,
         () = signal.cancelled() => Ok(()),
         () = outbox.closed() => Ok(()),
+        state = state.wait_for(|state| matches!(state, HarnessState::Failed(_))) => {
+            match state.as_deref() {
+                Ok(HarnessState::Failed(failure)) => Err(CliError::Failed(failure.clone())),
+                _ => Ok(()),
+            }
+        }
     }
 }
 

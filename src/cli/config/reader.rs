@@ -1,0 +1,336 @@
+//! From the file's text to a config, with the place of everything that can be wrong.
+
+use std::{
+    collections::BTreeMap,
+    ops::Range,
+    path::{Path, PathBuf},
+};
+
+use playhouse_messages::json::INTEGER_MAX;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{
+    AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, Price, ProviderConfig,
+    ProviderKind, SessionChoice,
+};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    agent: Vec<AgentEntry>,
+    plugin: Option<Vec<PluginEntry>>,
+    #[serde(default)]
+    providers: BTreeMap<Spanned<String>, ProviderEntry>,
+    #[serde(default)]
+    price: Vec<PriceEntry>,
+    #[serde(alias = "maxParallelToolCalls")]
+    max_parallel_tool_calls: Option<Spanned<i64>>,
+    store: Option<StoreEntry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct AgentEntry {
+    id: Spanned<String>,
+    provider: Option<Spanned<String>>,
+    model: Option<Spanned<String>>,
+    #[serde(alias = "reasoning_effort")]
+    reasoning_effort: Option<String>,
+    #[serde(alias = "max_tokens")]
+    max_tokens: Option<Spanned<i64>>,
+    cwd: Option<PathBuf>,
+    #[serde(alias = "session_id")]
+    session_id: Option<Spanned<String>>,
+    #[serde(alias = "resume_session_id")]
+    resume_session_id: Option<Spanned<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PluginEntry {
+    name: Spanned<String>,
+    #[serde(default)]
+    settings: toml::Table,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ProviderEntry {
+    kind: Spanned<ProviderKind>,
+    base_url: Option<Spanned<String>>,
+    api_key_env: Option<Spanned<String>>,
+    script: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PriceEntry {
+    provider: Spanned<String>,
+    model: Spanned<String>,
+    input: Spanned<f64>,
+    output: Spanned<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoreEntry {
+    dir: Option<Spanned<PathBuf>>,
+}
+
+/// Reads a config's text.
+pub(super) fn read(path: &Path, text: &str) -> Result<Config, ConfigError> {
+    Reader { path, text }.read()
+}
+
+struct Reader<'a> {
+    path: &'a Path,
+    text: &'a str,
+}
+
+impl Reader<'_> {
+    fn place(&self, span: &Range<usize>, key: &str) -> Place {
+        let before = self.text.get(..span.start).unwrap_or(self.text);
+        let line = before.matches('\n').count() + 1;
+        Place { file: self.path.to_path_buf(), line, key: key.to_owned() }
+    }
+
+    fn fault<T>(&self, at: &Spanned<T>, key: &str, problem: impl Into<String>) -> ConfigError {
+        self.place(&at.span(), key).fault(problem)
+    }
+
+    /// A parser's error, with the key that stands on its line.
+    fn refused(&self, error: &toml::de::Error) -> ConfigError {
+        let span = error.span().unwrap_or(0..0);
+        let message = error.message().lines().map(str::trim).collect::<Vec<_>>().join(" ");
+        let named = message.starts_with("unknown field") || message.starts_with("missing field");
+        let quoted = message.split('`').nth(1).filter(|_| named).map(str::to_owned);
+        let key = quoted.unwrap_or_else(|| {
+            let start = self.text.get(..span.start).unwrap_or_default().rfind('\n');
+            let line = self.text[start.map_or(0, |at| at + 1)..].lines().next().unwrap_or_default();
+            line.split('=').next().unwrap_or_default().trim().to_owned()
+        });
+        let way_out = if message.starts_with("unknown field") {
+            "remove the key, or correct its name"
+        } else if message.starts_with("missing field") {
+            "add the key"
+        } else {
+            "correct the value"
+        };
+        self.place(&span, &key).fault(format!("{message}; {way_out}"))
+    }
+
+    fn near(&self, path: PathBuf) -> PathBuf {
+        match self.path.parent() {
+            Some(dir) => dir.join(path),
+            None => path,
+        }
+    }
+
+    fn not_empty(&self, at: &Spanned<String>, key: &str) -> Result<String, ConfigError> {
+        let text = at.get_ref();
+        if text.trim().is_empty() {
+            return Err(self.fault(
+                at,
+                key,
+                "must not be empty; give it a value or remove the key",
+            ));
+        }
+        Ok(text.clone())
+    }
+
+    fn positive(&self, at: &Spanned<i64>, key: &str) -> Result<u64, ConfigError> {
+        match u64::try_from(*at.get_ref()) {
+            Ok(number) if number > 0 && number <= INTEGER_MAX => Ok(number),
+            _ => {
+                let problem = format!("must be a positive integer, not {}", at.get_ref());
+                Err(self.fault(at, key, problem))
+            }
+        }
+    }
+
+    fn read(&self) -> Result<Config, ConfigError> {
+        let file: File = toml::from_str(self.text).map_err(|error| self.refused(&error))?;
+        let mut agents: Vec<AgentConfig> = Vec::new();
+        for entry in &file.agent {
+            let agent = self.agent(entry)?;
+            self.distinct(entry, &agent, &agents)?;
+            agents.push(agent);
+        }
+        let plugins = match file.plugin {
+            None => None,
+            Some(entries) => Some(self.plugins(entries)?),
+        };
+        let mut providers = BTreeMap::new();
+        for (name, entry) in file.providers {
+            let provider = self.provider(&name, entry)?;
+            providers.insert(name.into_inner(), provider);
+        }
+        let calls = file.max_parallel_tool_calls.as_ref();
+        let calls = calls.map(|at| self.positive(at, "max_parallel_tool_calls")).transpose()?;
+        let store_dir = file.store.and_then(|store| store.dir);
+        if let Some(dir) = store_dir.as_ref().filter(|dir| dir.get_ref().as_os_str().is_empty()) {
+            return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
+        }
+        Ok(Config {
+            agents,
+            plugins,
+            providers,
+            prices: self.prices(&file.price)?,
+            max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+            store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
+        })
+    }
+
+    fn agent(&self, entry: &AgentEntry) -> Result<AgentConfig, ConfigError> {
+        let id = self.not_empty(&entry.id, "id")?;
+        let model = match (&entry.provider, &entry.model) {
+            (None, None) => None,
+            (Some(provider), Some(model)) => {
+                Some((self.not_empty(provider, "provider")?, self.not_empty(model, "model")?))
+            }
+            (Some(provider), None) => {
+                return Err(self.fault(provider, "provider", "needs a `model` beside it; add one"));
+            }
+            (None, Some(model)) => {
+                return Err(self.fault(model, "model", "needs a `provider` beside it; add one"));
+            }
+        };
+        let session = match (&entry.session_id, &entry.resume_session_id) {
+            (None, None) => SessionChoice::Fresh,
+            (Some(id), None) => SessionChoice::Exact(self.not_empty(id, "sessionId")?),
+            (None, Some(id)) => SessionChoice::Resume(self.not_empty(id, "resumeSessionId")?),
+            (Some(_), Some(resume)) => {
+                let problem = "excludes `sessionId`; keep `sessionId` to make the session at its \
+                               first use, or `resumeSessionId` if it must exist";
+                return Err(self.fault(resume, "resumeSessionId", problem));
+            }
+        };
+        let place = match &entry.provider {
+            Some(provider) => self.place(&provider.span(), "provider"),
+            None => self.place(&entry.id.span(), "id"),
+        };
+        let max_tokens = entry.max_tokens.as_ref();
+        Ok(AgentConfig {
+            id,
+            model,
+            place,
+            reasoning_effort: entry.reasoning_effort.clone(),
+            max_tokens: max_tokens.map(|at| self.positive(at, "maxTokens")).transpose()?,
+            cwd: entry.cwd.clone().map(|cwd| self.near(cwd)),
+            session,
+        })
+    }
+
+    fn distinct(
+        &self,
+        entry: &AgentEntry,
+        agent: &AgentConfig,
+        earlier: &[AgentConfig],
+    ) -> Result<(), ConfigError> {
+        if earlier.iter().any(|other| other.id == agent.id) {
+            let problem = format!("\"{}\" labels another agent already; choose another", agent.id);
+            return Err(self.fault(&entry.id, "id", problem));
+        }
+        let Some(id) = agent.session.id() else { return Ok(()) };
+        let Some(other) = earlier.iter().find(|other| other.session.id() == Some(id)) else {
+            return Ok(());
+        };
+        let (at, key) = match (&entry.session_id, &entry.resume_session_id) {
+            (Some(at), _) => (at, "sessionId"),
+            (None, Some(at)) => (at, "resumeSessionId"),
+            (None, None) => (&entry.id, "id"),
+        };
+        let problem = format!(
+            "session \"{id}\" is agent \"{}\"'s already; one session has one agent, so choose \
+             another id",
+            other.id
+        );
+        Err(self.fault(at, key, problem))
+    }
+
+    fn plugins(&self, entries: Vec<PluginEntry>) -> Result<Vec<PluginConfig>, ConfigError> {
+        let mut plugins: Vec<PluginConfig> = Vec::new();
+        for PluginEntry { name, settings } in entries {
+            let problem = if !PLUGINS.contains(&name.get_ref().as_str()) {
+                let known = PLUGINS.join(", ");
+                format!("there is no plugin \"{}\"; there are {known}", name.get_ref())
+            } else if plugins.iter().any(|plugin| plugin.name == *name.get_ref()) {
+                format!("plugin \"{}\" is named twice; remove one of them", name.get_ref())
+            } else {
+                let place = self.place(&name.span(), "name");
+                plugins.push(PluginConfig { name: name.into_inner(), settings, place });
+                continue;
+            };
+            return Err(self.fault(&name, "name", problem));
+        }
+        Ok(plugins)
+    }
+
+    fn provider(
+        &self,
+        name: &Spanned<String>,
+        entry: ProviderEntry,
+    ) -> Result<ProviderConfig, ConfigError> {
+        let key = |field: &str| format!("providers.{}.{field}", name.get_ref());
+        let scripted = *entry.kind.get_ref() == ProviderKind::Scripted;
+        let only = |at: Range<usize>, field: &str, kind: &str| {
+            let problem = format!("is only for providers of kind {kind}; remove it");
+            Err(self.place(&at, &key(field)).fault(problem))
+        };
+        match &entry {
+            ProviderEntry { base_url: Some(at), .. } if scripted => {
+                return only(at.span(), "base_url", "openai_compatible and deepseek");
+            }
+            ProviderEntry { api_key_env: Some(at), .. } if scripted => {
+                return only(at.span(), "api_key_env", "openai_compatible and deepseek");
+            }
+            ProviderEntry { script: Some(at), .. } if !scripted => {
+                return only(at.span(), "script", "scripted");
+            }
+            _ => {}
+        }
+        if name.get_ref().is_empty() || name.get_ref().contains('/') {
+            let problem = "a provider's name must have no `/` and not be empty; rename it";
+            return Err(self.fault(name, &format!("providers.{}", name.get_ref()), problem));
+        }
+        let variable = entry.api_key_env.as_ref();
+        let api_key_env = variable.map(|at| self.not_empty(at, &key("api_key_env"))).transpose()?;
+        let place = match &entry.base_url {
+            Some(url) => self.place(&url.span(), &key("base_url")),
+            None => self.place(&entry.kind.span(), &key("kind")),
+        };
+        Ok(ProviderConfig {
+            kind: entry.kind.into_inner(),
+            base_url: entry.base_url.map(Spanned::into_inner),
+            api_key_env,
+            script: entry.script.map(|script| self.near(script.into_inner())),
+            place,
+        })
+    }
+
+    fn prices(&self, entries: &[PriceEntry]) -> Result<Vec<Price>, ConfigError> {
+        let mut prices: Vec<Price> = Vec::new();
+        for entry in entries {
+            let amount = |at: &Spanned<f64>, key: &str| {
+                let amount = *at.get_ref();
+                let usable = amount.is_finite() && amount >= 0.0;
+                let problem = "must be a price per million tokens: 0 or more";
+                if usable { Ok(amount) } else { Err(self.fault(at, key, problem)) }
+            };
+            let price = Price {
+                provider: self.not_empty(&entry.provider, "provider")?,
+                model: self.not_empty(&entry.model, "model")?,
+                input: amount(&entry.input, "input")?,
+                output: amount(&entry.output, "output")?,
+            };
+            if prices.iter().any(|p| p.provider == price.provider && p.model == price.model) {
+                let problem = format!("{}/{} has a price already", price.provider, price.model);
+                return Err(self.fault(&entry.model, "model", problem + "; remove one of them"));
+            }
+            prices.push(price);
+        }
+        Ok(prices)
+    }
+}
