@@ -170,9 +170,7 @@ mod scenario {
         rig.works().await;
         let log = agent.session().log();
         let headers = log.iter().filter_map(|event| match &event.body {
-            EventBody::RequestHeader(data) => {
-                Some((data.reason, data.header.config.temperature))
-            }
+            EventBody::RequestHeader(data) => Some((data.reason, data.header.config.temperature)),
             _ => None,
         });
         let headers: Vec<_> = headers.collect();
