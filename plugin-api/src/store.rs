@@ -8,9 +8,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use playhouse_messages::{
-    event::{Seq, SharedEvent},
+    event::{Event, Seq, SharedEvent},
     header::SessionHeader,
     id::SessionId,
+    log::Log,
 };
 
 /// Keeps sessions. One writer a session, any number of readers.
@@ -136,6 +137,33 @@ pub struct StoredSession {
     pub events: Vec<Bytes>,
     /// The stream of the last attempt that was streamed, as far as it was written.
     pub tail: Option<StoredTail>,
+}
+
+impl StoredSession {
+    /// The events as a log.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Corrupt`] naming the first event that is none, or that says another seq.
+    pub fn log(&self) -> Result<Log, StoreError> {
+        let mut log = Log::new();
+        for (seq, bytes) in (0..).zip(&self.events) {
+            let parsed = std::str::from_utf8(bytes).map_err(|fault| fault.to_string());
+            let parsed =
+                parsed.and_then(|text| Event::from_json(text).map_err(|fault| fault.to_string()));
+            let cause = match parsed {
+                Ok(event) if event.seq == seq => {
+                    log.push(Arc::new(event));
+                    continue;
+                }
+                Ok(event) => format!("it says seq {}", event.seq),
+                Err(cause) => cause,
+            };
+            let place = format!("event {seq}");
+            return Err(StoreError::Corrupt { id: self.header.id.clone(), place, cause });
+        }
+        Ok(log)
+    }
 }
 
 /// What was streamed of one model attempt.

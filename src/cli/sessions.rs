@@ -11,7 +11,6 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use playhouse_messages::{
-    event::{Event, SharedEvent},
     header::{Origin, SessionHeader},
     id::SessionId,
     invariants,
@@ -19,7 +18,7 @@ use playhouse_messages::{
     session::SessionCore,
     session_state::KnownKinds,
 };
-use playhouse_plugin_api::store::{ListQuery, SessionStat, StoreError, StoredSession};
+use playhouse_plugin_api::store::{ListQuery, SessionStat, StoreError};
 use playhouse_stores::JournalReader;
 use serde_json::{Value, json};
 
@@ -179,32 +178,12 @@ fn show(id: &SessionId, common: &Common) -> Result<Exit, CliError> {
             }
         }
         Format::Text => {
-            let log = parse(&stored)?;
+            let log = stored.log()?;
             transcript::write(&stored.header, &log, &mut out)?;
         }
     }
     out.flush()?;
     Ok(Exit::Completed)
-}
-
-fn parse(stored: &StoredSession) -> Result<Log, StoreError> {
-    let mut log = Log::new();
-    for (seq, bytes) in (0..).zip(&stored.events) {
-        let parsed = std::str::from_utf8(bytes).map_err(|fault| fault.to_string());
-        let parsed =
-            parsed.and_then(|text| Event::from_json(text).map_err(|fault| fault.to_string()));
-        let cause = match parsed {
-            Ok(event) if event.seq == seq => {
-                log.push(SharedEvent::new(event));
-                continue;
-            }
-            Ok(event) => format!("it says seq {}", event.seq),
-            Err(cause) => cause,
-        };
-        let place = format!("event {seq}");
-        return Err(StoreError::Corrupt { id: stored.header.id.clone(), place, cause });
-    }
-    Ok(log)
 }
 
 fn tree(common: &Common) -> Result<Exit, CliError> {
@@ -340,7 +319,7 @@ fn verify(common: &Common) -> Result<Exit, CliError> {
 fn check(reader: &JournalReader, stat: &SessionStat) -> Result<(), (&'static str, String)> {
     let store = |error: StoreError| (error.code(), error.to_string());
     let stored = reader.read(&stat.header.id).map_err(store)?;
-    let log = parse(&stored).map_err(store)?;
+    let log = stored.log().map_err(store)?;
     let known = known_kinds(&log);
     SessionCore::load(stored.header, log.clone(), &known)
         .map_err(|error| (error.code(), error.to_string()))?;

@@ -12,11 +12,10 @@ use std::{
     },
 };
 
-use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{
     chunk::Failure,
-    event::{CancelCause, Event, SharedEvent},
+    event::CancelCause,
     header::SessionHeader,
     id::SessionId,
     json::INTEGER_MAX,
@@ -335,8 +334,8 @@ impl Creation<'_> {
     }
 
     fn rebuild(&self, stored: StoredSession) -> Result<(SessionCore, u64, u64), Failure> {
-        let StoredSession { header, inherited_event_count, events, tail } = stored;
-        let log = self.parse(&events)?;
+        let log = stored.log().map_err(store_failure)?;
+        let StoredSession { header, inherited_event_count, tail, .. } = stored;
         let len = log.len();
         let mut core = self.load(header, log)?;
         let tail = tail.and_then(|tail| unsettled(&core, &tail));
@@ -346,31 +345,6 @@ impl Creation<'_> {
         }
         self.mark(&mut core)?;
         Ok((core, len, inherited_event_count))
-    }
-
-    fn parse(&self, events: &[Bytes]) -> Result<Log, Failure> {
-        let mut log = Log::new();
-        for (seq, bytes) in events.iter().enumerate() {
-            let parsed = std::str::from_utf8(bytes).map_err(|fault| fault.to_string());
-            let parsed =
-                parsed.and_then(|text| Event::from_json(text).map_err(|fault| fault.to_string()));
-            let event = match parsed {
-                Ok(event) if event.seq == seq as u64 => SharedEvent::new(event),
-                Ok(event) => return Err(self.corrupt(seq, &format!("it says seq {}", event.seq))),
-                Err(fault) => return Err(self.corrupt(seq, &fault)),
-            };
-            log.push(event);
-        }
-        Ok(log)
-    }
-
-    fn corrupt(&self, seq: usize, cause: &str) -> Failure {
-        let text = format!(
-            "session `{}` is damaged at event {seq}: {cause}; `playhouse sessions verify` lists all \
-             damage",
-            self.id
-        );
-        Failure::new("STORE_CORRUPT", text)
     }
 
     fn load(&self, header: Arc<SessionHeader>, log: Log) -> Result<SessionCore, Failure> {
