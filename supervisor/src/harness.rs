@@ -37,9 +37,12 @@ use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
     agents::{creation::Maker, root::AgentsRoot},
-    plugin_host::{HostError, PluginHandle, Plugins, RestartLimits},
+    plugin_host::{HostError, PluginHandle, PluginStatus, Plugins, RestartLimits},
     providers::{ProvidersRoot, ProvidersRootMessage},
 };
+
+/// How long the setup of a plugin may take while the harness starts.
+const SETUP_PATIENCE: Duration = Duration::from_secs(30);
 
 /// What a harness is built from. Every part has a default: no store (sessions live in memory), the
 /// loop of this library, the system's clock, fresh UUIDs, no plugins.
@@ -166,7 +169,12 @@ impl HarnessBuilder {
         self
     }
 
-    /// Starts the harness on the current tokio runtime; the library makes none.
+    /// Starts the harness on the current tokio runtime; the library makes none. Its plugins are set
+    /// up when this returns, except those that wait for a service.
+    ///
+    /// # Errors
+    ///
+    /// What could not be started. A plugin that fails, or is not set up within 30 s, ends the start.
     ///
     /// # Panics
     ///
@@ -235,10 +243,47 @@ impl HarnessBuilder {
                 ending: OnceLock::new(),
             }),
         };
-        for plugin in self.plugins {
-            harness.inner.plugins.host(plugin).await?;
+        match harness.furnish(self.plugins).await {
+            Ok(()) => Ok(harness),
+            Err(error) => {
+                if let Err(failure) = harness.shutdown().await {
+                    tracing::error!(%failure, "a harness that did not start did not end well");
+                }
+                Err(error)
+            }
         }
-        Ok(harness)
+    }
+}
+
+impl Harness {
+    /// Hosts the first plugins, and waits until each is set up or waits for a service: what they
+    /// register is there for the first agent.
+    async fn furnish(&self, plugins: Vec<Arc<dyn Plugin>>) -> Result<(), HarnessError> {
+        let mut hosted = Vec::new();
+        for plugin in plugins {
+            hosted.push(self.inner.plugins.host(plugin).await?);
+        }
+        for plugin in &hosted {
+            let mut status = plugin.watch();
+            let services = &self.inner.world.services;
+            let settled = |status: &PluginStatus| match status {
+                PluginStatus::SettingUp => false,
+                // One that misses nothing has only not been looked at yet.
+                PluginStatus::Waiting { missing } => {
+                    missing.iter().any(|name| services.instance(name).is_none())
+                }
+                _ => true,
+            };
+            let settled = tokio::time::timeout(SETUP_PATIENCE, status.wait_for(settled)).await;
+            let failure = match settled.as_ref().map(|status| status.as_deref()) {
+                Ok(Ok(PluginStatus::Failed { failure })) => failure.clone(),
+                Ok(_) => continue,
+                Err(_) => Failure::new("PLUGIN_TIMEOUT", "its setup does not end"),
+            };
+            let text = format!("plugin `{}` is not set up: {}", plugin.name(), failure.message);
+            return Err(HarnessError::Setup(Failure::new(failure.code, text)));
+        }
+        Ok(())
     }
 }
 
