@@ -256,6 +256,20 @@ mod tests {
         Config::parse(Path::new("conf/playhouse.toml"), text)
     }
 
+    #[test]
+    fn the_example_of_the_document_is_a_config() {
+        let document = include_str!("../../docs/config.md");
+        let (_, rest) = document.split_once("```toml\n").unwrap();
+        let config = parse(rest.split_once("```").unwrap().0).unwrap();
+        assert_eq!(config.max_parallel_tool_calls, Some(4));
+        assert_eq!(config.providers.len(), 3);
+        assert_eq!(config.agents[0].session, SessionChoice::Exact("the-novel".to_owned()));
+        assert_eq!(
+            (config.prices.len(), config.plugins.map(|plugins| plugins.len())),
+            (1, Some(1))
+        );
+    }
+
     fn fault(text: &str) -> String {
         let error = parse(text).unwrap_err().to_string();
         assert_eq!(error.lines().count(), 1, "{error}");
