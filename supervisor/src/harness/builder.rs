@@ -6,12 +6,10 @@ use std::{
     time::Duration,
 };
 
-use futures::FutureExt;
 use playhouse_actors::{agent::LoopFactory, tool_executor::ToolExecutor};
 use playhouse_messages::{chunk::Failure, session_state::KnownKinds};
 use playhouse_plugin_api::{
     clock::{Clock, Ids, SystemClock, UuidIds},
-    creation::AgentMaker,
     factory::AgentFactory,
     llm::LlmRegistry,
     options::Limits,
@@ -22,7 +20,7 @@ use playhouse_plugin_api::{
     scope::Scope,
     service::Services,
     store::Store,
-    tool::{Tool, ToolBatchExecutor, ToolPipeline, ToolRegistry},
+    tool::{ToolBatchExecutor, ToolPipeline, ToolRegistry},
     world::{Providers, World},
 };
 use ractor::Actor;

@@ -17,15 +17,13 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::Agent,
-    clock::{Clock, Ids},
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
-    factory::AgentFactory,
     plugin::Plugin,
-    store::{EventBatch, Store},
-    tool::{Tool, ToolBatchExecutor},
+    store::EventBatch,
+    tool::Tool,
     world::World,
 };
-use ractor::{Actor, ActorRef};
+use ractor::ActorRef;
 use tokio::{sync::watch, task::JoinHandle};
 
 use crate::{
