@@ -2,6 +2,7 @@
 
 mod creation;
 mod hooks;
+mod plugins;
 mod reference;
 mod resume;
 mod rig;
