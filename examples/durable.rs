@@ -15,8 +15,7 @@ async fn open(dir: &std::path::Path, answer: &str) -> Result<Harness, Box<dyn st
     let store = JournalStore::open(dir, JournalStoreConfig::default()).await?;
     let harness = playhouse::base().store(store).start().await?;
     let script = Script::sequence([Reply::text(answer)]);
-    let _ =
-        harness.world().models.register(["scripted"], Arc::new(ScriptedAdapter::new(script)))?;
+    harness.world().models.register(["scripted"], Arc::new(ScriptedAdapter::new(script)))?;
     Ok(harness)
 }
 

@@ -18,7 +18,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let script = Script::sequence([Reply::text("Hello. What shall we build?")]);
     let model = Arc::new(ScriptedAdapter::new(script));
     // The guard that `register` returns only serves to swap or remove the adapter later.
-    let _ = harness.world().models.register(["scripted"], model)?;
+    harness.world().models.register(["scripted"], model)?;
 
     let options = AgentOptions::new().model("scripted", "any");
     let agent = harness.create(NewAgent::new(options)).await?;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use futures::future::BoxFuture;
 use playhouse::{
-    AgentOptions, NewAgent, Plugin, PluginContext,
-    messages::chunk::Failure,
+    AgentOptions, Failure, NewAgent, Plugin, PluginContext,
     models::scripted::{Reply, Script, ScriptedAdapter},
     plugin_api::{prompt::Section, tool::PreVerdict},
     tool_fn,
@@ -69,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Reply::text("1: {{result.1}}\n2: {{result.2}}"),
     ]);
     let model = Arc::new(ScriptedAdapter::new(script));
-    let _ = harness.world().models.register(["scripted"], model.clone())?;
+    harness.world().models.register(["scripted"], model.clone())?;
     let options = AgentOptions::new().model("scripted", "any");
     let agent = harness.create(NewAgent::new(options)).await?;
 

@@ -19,7 +19,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         .rule(When::default().user_contains("quick"), Reply::text("Done: {{prompt}}."))
         .reply(Reply::text("never seen").at_gate("closed"));
     let model = Arc::new(ScriptedAdapter::new(script));
-    let _ = harness.world().models.register(["scripted"], model)?;
+    harness.world().models.register(["scripted"], model)?;
     let options = AgentOptions::new().model("scripted", "any");
     let parent = harness.create(NewAgent::new(options)).await?;
 

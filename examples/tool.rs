@@ -48,8 +48,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         Reply::call("forecast", r#"{"city": "Lisbon", "days": 3}"#),
         Reply::text("Tool said: {{result.1}}"),
     ]);
-    let _ =
-        harness.world().models.register(["scripted"], Arc::new(ScriptedAdapter::new(script)))?;
+    harness.world().models.register(["scripted"], Arc::new(ScriptedAdapter::new(script)))?;
     let options = AgentOptions::new().model("scripted", "any");
     let agent = harness.create(NewAgent::new(options)).await?;
 

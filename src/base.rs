@@ -19,7 +19,7 @@ use crate::{HarnessBuilder, minimal};
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 /// let harness = playhouse::base().start().await?;
 /// let model = Arc::new(ScriptedAdapter::new(Script::team()));
-/// let _ = harness.world().models.register(["scripted"], model)?;
+/// harness.world().models.register(["scripted"], model)?;
 /// let options = AgentOptions::new().model("scripted", "team");
 /// let agent = harness.create(NewAgent::new(options)).await?;
 /// let report = agent.prompt("Which cache should we use?").await?.text;

@@ -10,7 +10,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! let harness = playhouse::minimal().start().await?;
 //! let script = Script::sequence([Reply::text("Hello.")]);
-//! let _ = harness.world().models.register(["scripted"], std::sync::Arc::new(ScriptedAdapter::new(script)))?;
+//! harness.world().models.register(["scripted"], std::sync::Arc::new(ScriptedAdapter::new(script)))?;
 //! let options = AgentOptions::new().model("scripted", "any");
 //! let agent = harness.create(NewAgent::new(options)).await?;
 //! assert_eq!(agent.prompt("Hi").await?.text, "Hello.");
@@ -24,8 +24,12 @@
 //! - [`plugin_api`]: what a plugin may use.
 //! - [`supervisor`]: the harness, and who restarts what.
 //! - [`models`][]: adapters.
-//! - `subagents`: delegation to child agents.
+//! - `stores`: the journal, and a store in memory (feature `journal`).
+//! - `subagents`: delegation to child agents (feature `subagents`).
 //! - `testing`: a kit for tests (feature `testing`).
+//!
+//! The default feature `cli` is the command with all it needs; a library takes
+//! `default-features = false` and adds what it uses: `http`, `journal`, `subagents`, `mock-server`.
 
 mod base;
 #[cfg(feature = "cli")]
@@ -38,6 +42,7 @@ pub use base::with_subagents;
 pub use base::{Identity, base};
 pub use playhouse_messages as messages;
 pub use playhouse_messages::{
+    chunk::Failure,
     content::ContentBlock,
     event::{CancelCause, Event, EventBody, NewEvent, TurnEndReason},
     id::{CallId, MessageId, SessionId},

@@ -1,5 +1,5 @@
 //! The local history gate: what a strict provider would refuse, found before the request, with the
-//! event that is at fault (design decision 15).
+//! event that is at fault.
 
 use std::{collections::HashSet, sync::Arc};
 

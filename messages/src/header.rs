@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::id::SessionId;
 
-/// The log format that this build writes (design decision 5).
+/// The log format that this build writes.
 pub const FORMAT_VERSION: u32 = 1;
 
 /// Identity and lineage of a session. Never an event, never changed.

@@ -1,6 +1,6 @@
 //! Opaque identifiers.
 //!
-//! Ids are strings that nobody takes apart (design decision 6). The ones that Playhouse mints are
+//! Ids are strings that nobody takes apart. The ones that Playhouse mints are
 //! UUID v7; the ones that it is given (imported sessions, provider call ids) may be anything.
 
 use std::{borrow::Borrow, fmt, sync::Arc};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, de::Error as _};
 use serde_json::Value;
 
-/// Nesting beyond this many levels is refused on append (design decision 6).
+/// Nesting beyond this many levels is refused on append.
 pub const DEPTH_MAX: usize = 128;
 
 /// Integers beyond ±(2^53 − 1) do not survive a reader that keeps numbers as doubles.

@@ -13,7 +13,8 @@ use crate::{
 /// The tool whose call carries a structured result.
 pub const STRUCTURED_OUTPUT_TOOL: &str = "structured_output";
 
-/// What a turn made of a message.
+/// What a turn made of a message. A turn that failed or was aborted has an outcome too, often with
+/// an empty `text`: [`Outcome::is_completed`] tells, and `reason` says why.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
     /// The turn that claimed it.
@@ -26,6 +27,13 @@ pub struct Outcome {
     pub usage: Option<Usage>,
     /// The arguments of the first successful call of [`STRUCTURED_OUTPUT_TOOL`].
     pub structured: Option<Value>,
+}
+
+impl Outcome {
+    /// Whether the turn came to its end by itself: not failed, not aborted, not cut.
+    pub fn is_completed(&self) -> bool {
+        self.reason == TurnEndReason::Completed
+    }
 }
 
 /// How far a message got.

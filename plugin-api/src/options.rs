@@ -7,10 +7,10 @@ use std::{
 
 use playhouse_messages::config::ModelChoice;
 
-/// Steps that a turn may have unless told otherwise (design decision 17).
+/// Steps that a turn may have unless told otherwise.
 pub const MAX_STEPS_DEFAULT: u32 = 100;
 
-/// Levels of delegation below a root unless told otherwise (design decision 17).
+/// Levels of delegation below a root unless told otherwise.
 pub const MAX_DEPTH_DEFAULT: u32 = 3;
 
 /// Tool calls of one batch that may run at once unless told otherwise.
@@ -61,7 +61,8 @@ impl AgentOptions {
         self
     }
 
-    /// The same options with a reasoning effort for the route.
+    /// The same options with a reasoning effort for the route. It belongs to the route, so name that
+    /// first: without one it does nothing.
     #[must_use]
     pub fn reasoning_effort(mut self, effort: impl Into<String>) -> Self {
         if let Some(model) = &mut self.model {
@@ -99,7 +100,7 @@ impl AgentOptions {
     }
 }
 
-/// When a session's log is made durable (design decision 8).
+/// When a session's log is made durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Durability {

@@ -65,7 +65,7 @@ pub struct Run {
     /// The agent's working directory [default: the current one].
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// The config [default: playhouse.toml if it is there].
+    /// The config, as docs/config.md describes it [default: playhouse.toml if it is there].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Which [[agent]] of the config to run [default: the first].

@@ -177,7 +177,8 @@ impl Agent {
         self.session().view().inbox.clone()
     }
 
-    /// Sends a prompt and waits for its own result: of the turn that claims it.
+    /// Sends a prompt and waits for its own result: of the turn that claims it. A turn that failed
+    /// (no model, a refused request) is a result like any other: see [`Outcome::is_completed`].
     ///
     /// Dropping the future stops the wait, not the turn.
     pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Outcome, AgentError> {

@@ -260,11 +260,10 @@ pub fn check_retry_policy(policy: &RetryPolicy) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// One adapter's hold on its routes.
+/// One adapter's hold on its routes. Keep it to dispose or replace the registration.
 ///
 /// Dropping it ends nothing; [`AdapterRegistration::dispose`] does, or the guard that
 /// [`AdapterRegistration::into_guard`] makes of it.
-#[must_use = "keep it to dispose or replace the registration"]
 pub struct AdapterRegistration {
     registry: LlmRegistry,
     id: u64,

@@ -23,7 +23,7 @@
 //! # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
 //! # let harness = Harness::builder().start().await?;
 //! # let model = Arc::new(ScriptedAdapter::new(Script::sequence([Reply::text("42")])));
-//! # let _ = harness.world().models.register(["scripted"], model)?;
+//! # harness.world().models.register(["scripted"], model)?;
 //! # let options = AgentOptions::new().model("scripted", "any");
 //! # let parent = harness.create(NewAgent::new(options)).await?;
 //! let run = spawn(harness.world(), ChildRequest::new(&parent, "What is six times seven?")).await?;

@@ -55,7 +55,7 @@ pub struct Rpc {
     /// The store's directory [default: the config's, or .playhouse].
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
-    /// The config [default: playhouse.toml if it is there].
+    /// The config, as docs/config.md describes it [default: playhouse.toml if it is there].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
