@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 
 mod architecture;
+mod breaker;
 mod children;
 mod cli;
 mod crash;

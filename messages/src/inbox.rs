@@ -18,6 +18,12 @@ pub enum SpliceFault {
     /// Its coordinates lie outside the list.
     #[error("invalid inbox splice")]
     Range,
+    /// It would put a message back that a turn has taken, so that it ran twice.
+    #[error("message \"{id}\" was taken by a turn already")]
+    AlreadyTaken {
+        /// The message.
+        id: MessageId,
+    },
     /// It would make a message id pend twice, in one list or across both.
     #[error("message \"{id}\" is already pending")]
     AlreadyPending {
@@ -31,6 +37,7 @@ impl SpliceFault {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Range => "INVALID_INBOX_SPLICE",
+            Self::AlreadyTaken { .. } => "ALREADY_TAKEN",
             Self::AlreadyPending { .. } => "ALREADY_PENDING",
         }
     }
@@ -38,7 +45,7 @@ impl SpliceFault {
 
 /// A splice in a log that does not fit the inbox which the log built so far.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("invalid persisted inbox splice at session seq {seq}")]
+#[error("invalid persisted inbox splice at session seq {seq}: {cause}")]
 pub struct InboxError {
     /// The event.
     pub seq: Seq,
@@ -363,7 +370,9 @@ mod tests {
             let before = inbox.clone();
             let splice = Inbox::new().insert_at_tail(NextStep, m("a")).unwrap();
             let fault = inbox.apply(17, &splice).unwrap_err();
-            assert_eq!(fault.to_string(), "invalid persisted inbox splice at session seq 17");
+            assert!(
+                fault.to_string().starts_with("invalid persisted inbox splice at session seq 17:")
+            );
             assert_eq!(fault.cause.to_string(), "message \"a\" is already pending");
             assert_eq!(fault.code(), "ALREADY_PENDING");
             assert_eq!(inbox, before);

@@ -351,6 +351,11 @@ mod tests {
                 ":4: `input`",
                 "0 or more",
             ),
+            (
+                "[providers.x]\nkind = \"deepseek\"\napi_key_env = \"sk-123\"",
+                ":3: `providers.x.api_key_env`",
+                "not the key itself",
+            ),
             ("a = [", ":1: `a`", "correct the value"),
         ] {
             let error = fault(text);

@@ -7,7 +7,7 @@ use playhouse_models::{openai_compatible::ConfigError as RouteError, scripted::S
 use playhouse_plugin_api::{creation::CreateError, store::StoreError};
 use playhouse_supervisor::harness::HarnessError;
 
-use super::config::ConfigError;
+use super::{config::ConfigError, output::tame};
 
 /// What `--help` says about exit codes.
 pub const EXIT_CODES: &str = "\
@@ -115,6 +115,16 @@ pub enum CliError {
         /// Where the key was looked for.
         variable: String,
     },
+    /// The provider's key cannot be one.
+    #[error("the environment variable {variable} of provider \"{provider}\" is unusable: {cause}")]
+    UnusableKey {
+        /// The route.
+        provider: String,
+        /// Where the key was found.
+        variable: String,
+        /// What is wrong with it, without the key.
+        cause: String,
+    },
     /// No such provider.
     #[error("unknown provider \"{name}\": there are {known}; add [providers.{name}] to the config")]
     UnknownProvider {
@@ -155,6 +165,7 @@ impl CliError {
             Self::Route(error) => error.code(),
             Self::Script { cause, .. } => cause.code(),
             Self::MissingKey { .. } => "MISSING_CREDENTIAL",
+            Self::UnusableKey { .. } => "INVALID_CREDENTIAL",
             Self::UnknownProvider { .. } => "UNKNOWN_PROVIDER",
             Self::Library(failure) | Self::Failed(failure) => &failure.code,
             Self::Harness(error) => error.code(),
@@ -181,11 +192,11 @@ impl CliError {
         }
     }
 
-    /// The error on one line, whatever its parts say.
+    /// The error on one line, whatever its parts say, without what would steer a terminal.
     pub fn line(&self) -> String {
         let text = self.to_string();
         let lines: Vec<_> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-        lines.join("; ")
+        tame(&lines.join("; "))
     }
 }
 
@@ -209,6 +220,7 @@ mod tests {
     fn an_error_of_many_lines_is_told_on_one() {
         let error = CliError::Usage("a\n  |\n\n b".to_owned());
         assert_eq!(error.line(), "a; |; b");
+        assert_eq!(CliError::Usage("\x1b[2Ja".to_owned()).line(), "\u{FFFD}[2Ja");
         assert_eq!((error.code(), error.exit().code()), ("USAGE", 2));
     }
 

@@ -1,11 +1,18 @@
 //! What the command writes: lines, colours, and the JSON of live things.
 
-use std::io::{self, IsTerminal, Write};
+use std::{
+    io::{self, IsTerminal, Write},
+    time::Duration,
+};
 
 use playhouse_messages::frame::Frame;
 use serde_json::{Value, json};
 
 use super::exit::CliError;
+
+/// How long the last messages may take to be written to somebody who reads slowly, once the command
+/// was told to end.
+pub(super) const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// How results are shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]

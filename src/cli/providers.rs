@@ -1,10 +1,10 @@
 //! The model routes of the command: the built-in ones and those of the config.
 
-use std::{collections::BTreeMap, fs, net::IpAddr, sync::Arc};
+use std::{collections::BTreeMap, ffi::OsString, fs, net::IpAddr, sync::Arc};
 
 use playhouse_messages::chunk::Failure;
 use playhouse_models::{
-    openai_compatible::{Config as Route, KeySource, OpenAiCompatible},
+    openai_compatible::{Config as Route, KeySource, OpenAiCompatible, Secret},
     scripted::{Script, ScriptedAdapter},
 };
 use playhouse_plugin_api::{llm::LlmAdapter, world::World};
@@ -62,8 +62,10 @@ impl Provider {
         }
     }
 
-    fn has_key(&self) -> bool {
-        std::env::var(self.variable()).is_ok_and(|key| !key.is_empty())
+    /// What stands where the key is looked for; blank counts as nothing.
+    fn key(&self) -> Option<OsString> {
+        std::env::var_os(self.variable())
+            .filter(|key| key.to_str().is_none_or(|key| !key.trim().is_empty()))
     }
 
     fn adapter(&self, name: &str) -> Result<Arc<dyn LlmAdapter>, CliError> {
@@ -82,7 +84,7 @@ impl Provider {
                 route
             }
         };
-        if self.works_without_key() && !self.has_key() {
+        if self.works_without_key() && self.key().is_none() {
             route.api_key = KeySource::None;
         }
         match (OpenAiCompatible::new(route), &self.place) {
@@ -167,11 +169,21 @@ impl Providers {
         let provider = self.get(name)?;
         // A bad URL is the nearer cause: a key would not help.
         provider.adapter(name)?;
-        if provider.works_without_key() || provider.has_key() {
-            return Ok(());
-        }
+        let unusable = match provider.key() {
+            _ if provider.kind == ProviderKind::Scripted => return Ok(()),
+            Some(key) => match key.to_str().map(Secret::new) {
+                Some(Ok(_)) => return Ok(()),
+                Some(Err(fault)) => fault.to_string(),
+                None => "the API key is not UTF-8".to_owned(),
+            },
+            None if provider.works_without_key() => return Ok(()),
+            None => {
+                let variable = provider.variable().to_owned();
+                return Err(CliError::MissingKey { provider: name.to_owned(), variable });
+            }
+        };
         let variable = provider.variable().to_owned();
-        Err(CliError::MissingKey { provider: name.to_owned(), variable })
+        Err(CliError::UnusableKey { provider: name.to_owned(), variable, cause: unusable })
     }
 
     /// Makes the adapters, before anything is opened.

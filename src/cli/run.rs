@@ -22,7 +22,7 @@ use super::{
     exit::{CliError, EXIT_CODES, Exit},
     follow::follow_all,
     house,
-    output::{Format, Paint},
+    output::{Format, LAST_WORDS, Paint},
     providers::{DEFAULT_MODEL, Providers},
     show::{End, Screen},
     signals,
@@ -106,8 +106,15 @@ impl Run {
         };
         let ended = turn.await;
         let down = harness.shutdown().await;
-        followers.finish().await;
-        let shown = screen.finish(ended.as_ref().ok());
+        let last = ended.as_ref().ok().cloned();
+        let last_words = async {
+            followers.finish().await;
+            screen.finish(last).await
+        };
+        let Some(shown) = unless_unread(last_words, &signal).await else {
+            tracing::warn!("nobody read the rest of the output; it is in the logs");
+            return Ok(Exit::Aborted);
+        };
         let end = ended?;
         down.map_err(CliError::Failed)?;
         match shown {
@@ -237,12 +244,28 @@ async fn turn(
     }
 }
 
+/// Waits for the last words as long as it takes; after a signal, only so long.
+async fn unless_unread<T>(last_words: impl Future<Output = T>, signal: &CancelToken) -> Option<T> {
+    tokio::pin!(last_words);
+    tokio::select! {
+        biased;
+        shown = &mut last_words => return Some(shown),
+        () = signal.cancelled() => {}
+    }
+    tokio::time::timeout(LAST_WORDS, last_words).await.ok()
+}
+
 fn read_prompt(prompt: String) -> Result<String, CliError> {
     let prompt = if prompt == "-" {
         let mut text = String::new();
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .map_err(|cause| CliError::io("reading the prompt from standard input", cause))?;
+        let read = std::io::stdin().read_to_string(&mut text);
+        read.map_err(|cause| match cause.kind() {
+            std::io::ErrorKind::InvalidData => {
+                let text = "the prompt on standard input is not UTF-8; convert it first";
+                CliError::Usage(text.to_owned())
+            }
+            _ => CliError::io("reading the prompt from standard input", cause),
+        })?;
         text
     } else {
         prompt
@@ -253,4 +276,22 @@ fn read_prompt(prompt: String) -> Result<String, CliError> {
         return Err(CliError::Usage(text.to_owned()));
     }
     Ok(prompt)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_signal_bounds_the_wait_for_output_that_nobody_reads() {
+        let signal = CancelToken::new();
+        let never = std::future::pending::<()>();
+        let waited = unless_unread(never, &signal);
+        tokio::pin!(waited);
+        let patience = tokio::time::timeout(1000 * LAST_WORDS, waited.as_mut());
+        assert!(patience.await.is_err(), "without a signal a reader may take its time");
+        signal.cancel(CancelCause::User);
+        assert_eq!(waited.await, None);
+        assert_eq!(unless_unread(async { 1 }, &signal).await, Some(1));
+    }
 }

@@ -98,13 +98,17 @@ impl Screen {
     }
 
     /// Waits until all was written, and tells the end.
-    pub(super) fn finish(self, end: Option<&End>) -> Result<(), CliError> {
-        let painter = self.writer.join();
-        let mut painter = painter.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-        match end {
-            Some(end) => painter.end(end),
-            None => painter.out.flush(),
-        }
+    pub(super) async fn finish(self, end: Option<End>) -> Result<(), CliError> {
+        // Whoever reads the output may keep this waiting for ever.
+        let told = tokio::task::spawn_blocking(move || {
+            let painter = self.writer.join();
+            let mut painter = painter.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+            match &end {
+                Some(end) => painter.end(end),
+                None => painter.out.flush(),
+            }
+        });
+        told.await.unwrap_or_else(|fault| std::panic::resume_unwind(fault.into_panic()))
     }
 }
 

@@ -1,6 +1,6 @@
 //! What goes wrong is told on one line, with the way out, and costs nothing that was written.
 
-use super::House;
+use super::{Ended, House};
 
 #[test]
 fn bad_arguments_are_told_with_the_way_out() {
@@ -36,6 +36,21 @@ fn bad_arguments_are_told_with_the_way_out() {
     let ended = house.run(&["run", "--session", "a", "--resume", "a", "x"]);
     assert_eq!(ended.code, Some(2), "{ended:?}");
     assert_eq!(house.run(&["run", "--max-tokens", "0", "x"]).code, Some(2));
+}
+
+#[test]
+fn a_key_that_cannot_be_one_is_refused_before_anything_runs_and_is_not_repeated() {
+    let house = House::new();
+    for (key, hint) in
+        [("  ", "no API key"), ("secret-\u{e9}", "unusable"), ("secret\tkey", "unusable")]
+    {
+        let mut command = house.command(&["run", "--model", "deepseek/x", "x"]);
+        let ended = Ended::of(command.env("DEEPSEEK_API_KEY", key).output().unwrap());
+        let error = ended.error(2);
+        assert!(error.contains("DEEPSEEK_API_KEY") && error.contains(hint), "{error}");
+        assert!(!ended.err.contains("secret"), "{ended:?}");
+    }
+    assert!(!house.path().join(".playhouse").exists(), "the store was touched");
 }
 
 #[test]

@@ -235,6 +235,9 @@ impl Shell {
     }
 
     fn tell_status(&self, status: Status) {
+        if self.agent.status() == status {
+            return;
+        }
         self.agent.cell().set_status(status);
         let change = StatusChange { agent: self.agent.clone(), status };
         self.world.hooks.status.tell(self.agent.scope(), &change);

@@ -308,6 +308,9 @@ impl Machine {
             self.phase = Phase::Idle;
             if !self.disposed && (wake && repaired.pending || repaired.prompts) {
                 self.open(true, out);
+            } else {
+                // The predecessor may have died running.
+                out.push(Effect::Status(Status::Idle));
             }
         }
     }

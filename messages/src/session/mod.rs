@@ -22,7 +22,7 @@ use crate::{
     gate::HistoryGate,
     header::SessionHeader,
     id::MessageId,
-    inbox::{InboxError, SpliceFault},
+    inbox::{Inbox, InboxError, SpliceFault},
     log::Log,
     message::SharedMessage,
     repair::{self, UnsettledTail},
@@ -191,6 +191,11 @@ impl SessionCore {
                 .map(|splice| splice.into_iter().collect()),
         };
         let splices: Vec<InboxSpliced> = splices.map_err(|cause| self.fault(cause))?;
+        for message in splices.iter().flat_map(|splice| &splice.inserted) {
+            if self.was_taken(&message.id) {
+                return Err(self.fault(SpliceFault::AlreadyTaken { id: message.id.clone() }));
+            }
+        }
         let mut edited = Edited { removed: Vec::new(), inserted: Vec::new() };
         for splice in splices {
             let removed = self.state.inbox().removed(&splice).map(<[_]>::to_vec);
@@ -201,6 +206,25 @@ impl SessionCore {
             edited.inserted.extend(inserted);
         }
         Ok(edited)
+    }
+
+    /// Whether a turn has taken this message. One that was only taken back may enter again.
+    fn was_taken(&self, id: &MessageId) -> bool {
+        if !self.state.ever_had(id) || self.state.inbox().contains(id) {
+            return false;
+        }
+        // Rare enough to read the log for it.
+        let mut inbox = Inbox::new();
+        for event in self.log.iter() {
+            let EventBody::InboxSpliced(splice) = &event.body else { continue };
+            let removed = inbox.removed(splice).unwrap_or_default();
+            if splice.is_claim() && removed.iter().any(|message| message.id == *id) {
+                return true;
+            }
+            // The log was folded before: each of its splices fits.
+            let _ = inbox.apply(event.seq, splice);
+        }
+        false
     }
 
     fn open_turn(&mut self, mint: &mut dyn Mint) -> Result<Claimed, AppendError> {

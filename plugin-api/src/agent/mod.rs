@@ -180,7 +180,8 @@ impl Agent {
     /// Sends a prompt and waits for its own result: of the turn that claims it. A turn that failed
     /// (no model, a refused request) is a result like any other: see [`Outcome::is_completed`].
     ///
-    /// Dropping the future stops the wait, not the turn.
+    /// Dropping the future stops the wait, not the turn. A turn that fails leaves what waits behind it
+    /// in the inbox: the wait then goes on until a later send wakes the agent, or a cancel drops it.
     pub async fn prompt(&self, prompt: impl Into<Prompt>) -> Result<Outcome, AgentError> {
         let from = self.session().log().len();
         let id = self.followup(prompt).await?;

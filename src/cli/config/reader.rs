@@ -140,6 +140,21 @@ impl Reader<'_> {
         Ok(text.clone())
     }
 
+    /// The name of an environment variable. What is none may be a key, so it is not repeated.
+    fn variable(&self, at: &Spanned<String>, key: &str) -> Result<String, ConfigError> {
+        let name = at.get_ref();
+        let fits = |byte: u8| byte == b'_' || byte.is_ascii_alphanumeric();
+        if name.is_empty()
+            || name.starts_with(|c: char| c.is_ascii_digit())
+            || !name.bytes().all(fits)
+        {
+            let problem = "must be the name of an environment variable (letters, digits and `_`), \
+                           not the key itself";
+            return Err(self.fault(at, key, problem));
+        }
+        Ok(name.clone())
+    }
+
     fn positive(&self, at: &Spanned<i64>, key: &str) -> Result<u64, ConfigError> {
         match u64::try_from(*at.get_ref()) {
             Ok(number) if number > 0 && number <= INTEGER_MAX => Ok(number),
@@ -296,7 +311,7 @@ impl Reader<'_> {
             return Err(self.fault(name, &format!("providers.{}", name.get_ref()), problem));
         }
         let variable = entry.api_key_env.as_ref();
-        let api_key_env = variable.map(|at| self.not_empty(at, &key("api_key_env"))).transpose()?;
+        let api_key_env = variable.map(|at| self.variable(at, &key("api_key_env"))).transpose()?;
         let place = match &entry.base_url {
             Some(url) => self.place(&url.span(), &key("base_url")),
             None => self.place(&entry.kind.span(), &key("kind")),

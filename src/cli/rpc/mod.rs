@@ -9,7 +9,7 @@ mod methods;
 mod notify;
 mod wire;
 
-use std::{io, path::PathBuf, sync::Arc, time::Duration};
+use std::{io, path::PathBuf, sync::Arc};
 
 use playhouse_plugin_api::{cancel::CancelToken, creation::NewAgent};
 use playhouse_supervisor::harness::{Harness, HarnessState};
@@ -31,6 +31,7 @@ use super::{
     exit::{CliError, EXIT_CODES, Exit},
     follow::follow_all,
     house,
+    output::LAST_WORDS,
     providers::Providers,
     signals,
 };
@@ -40,9 +41,6 @@ const LINE_MAX: usize = 32 << 20;
 
 /// Requests that may be under way at once. Each holds its answer until that is written.
 const REQUESTS: usize = 4096;
-
-/// How long the last messages may take to be written to a client that reads slowly.
-const LAST_WORDS: Duration = Duration::from_secs(10);
 
 /// Serves JSON-RPC 2.0 on standard input and output, one message a line.
 ///
