@@ -1,4 +1,4 @@
-//! When an agent's log must be durable before it goes on (design decision 8).
+//! When an agent's log must be durable before it goes on.
 
 use playhouse_messages::chunk::Failure;
 use playhouse_plugin_api::{agent::Agent, options::Durability};
