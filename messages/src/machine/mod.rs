@@ -104,6 +104,14 @@ enum Awaiting {
     Driver,
 }
 
+impl Run {
+    /// A run whose turn is closed.
+    fn closed(turn: u32) -> Self {
+        let stage = Stage::Closing { stop: true };
+        Self { turn, step: 0, stage, ends: None, latch: false, reopen: false }
+    }
+}
+
 impl Machine {
     /// A machine for a session whose log is balanced, held in maintenance until
     /// [`Input::Maintained`]: how creation keeps early input from running.
@@ -309,8 +317,10 @@ impl Machine {
             if !self.disposed && (wake && repaired.pending || repaired.prompts) {
                 self.open(true, out);
             } else {
-                // The predecessor may have died running.
-                out.push(Effect::Status(Status::Idle));
+                // The closers are as durable as any turn's end before idle is announced. The
+                // predecessor may have died running, so it is announced.
+                self.phase = Phase::Running(Run::closed(self.last_turn));
+                self.rest(out);
             }
         }
     }
