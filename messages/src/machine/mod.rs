@@ -316,6 +316,10 @@ impl Machine {
             self.phase = Phase::Idle;
             if !self.disposed && (wake && repaired.pending || repaired.prompts) {
                 self.open(true, out);
+            } else if self.last_turn == 0 {
+                // Nothing has run, so there is no end to make durable; a session that nobody has
+                // used must leave no trace.
+                out.push(Effect::Status(Status::Idle));
             } else {
                 // The closers are as durable as any turn's end before idle is announced. The
                 // predecessor may have died running, so it is announced.
