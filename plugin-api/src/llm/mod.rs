@@ -26,9 +26,7 @@ mod scenario;
 pub use error::{LlmError, ModelPart};
 pub use normalise::{ChunkStream, normalise, terminal_chunk};
 pub use prepare::{CallInput, EncodingKey, PreparedCall};
-pub use registry::{
-    AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard, check_retry_policy,
-};
+pub use registry::{AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard};
 
 /// Speaks one provider's wire.
 ///

@@ -223,7 +223,7 @@ where
             return Err(LlmError::InvalidAdapter { reason });
         }
         let retry_policy = adapter.retry_policy(&provider).unwrap_or_default();
-        if let Err(fault) = check_retry_policy(&retry_policy) {
+        if let Err(fault) = retry_policy.check() {
             let reason = format!("the retry policy of provider \"{provider}\" is invalid: {fault}");
             return Err(LlmError::InvalidAdapter { reason });
         }
@@ -231,33 +231,6 @@ where
         entries.push(RouteEntry { provider, name, adapter, retry_policy, registration: 0 });
     }
     Ok(entries)
-}
-
-/// Checks that a policy's delays and codes are usable; registration does.
-///
-/// # Errors
-///
-/// What is wrong.
-pub fn check_retry_policy(policy: &RetryPolicy) -> Result<(), &'static str> {
-    if let RetryPolicy::Normal { retryable_codes: codes, .. } = policy {
-        let repeated = |(at, code): (usize, &String)| codes[..at].contains(code);
-        if codes.iter().any(String::is_empty) || codes.iter().enumerate().any(repeated) {
-            return Err("retryable codes must be unique and not empty");
-        }
-    }
-    let (RetryPolicy::Normal { backoff, .. } | RetryPolicy::Always { backoff }) = policy;
-    if backoff.initial_delay_ms == 0
-        || backoff.initial_delay_ms > backoff.max_delay_ms
-        || backoff.max_delay_ms > i32::MAX as u64
-    {
-        return Err(
-            "delays must be positive, the initial at most the maximum, which is at most 2147483647",
-        );
-    }
-    if !(0.0..=1.0).contains(&backoff.jitter_ratio) {
-        return Err("the jitter ratio must be from 0 to 1");
-    }
-    Ok(())
 }
 
 /// One adapter's hold on its routes. Keep it to dispose or replace the registration.

@@ -397,9 +397,9 @@ async fn a_bad_retry_policy_is_refused() {
         backoff,
     };
     let backoff = Backoff::default();
-    assert_eq!(check_retry_policy(&normal(&[], backoff)), Ok(()));
-    assert!(check_retry_policy(&normal(&["A", "A"], backoff)).is_err());
-    assert!(check_retry_policy(&normal(&[""], backoff)).is_err());
+    assert_eq!(normal(&[], backoff).check(), Ok(()));
+    assert!(normal(&["A", "A"], backoff).check().is_err());
+    assert!(normal(&[""], backoff).check().is_err());
     for backoff in [
         Backoff { initial_delay_ms: 0, ..backoff },
         Backoff { max_delay_ms: 1, ..backoff },
@@ -407,7 +407,7 @@ async fn a_bad_retry_policy_is_refused() {
         Backoff { jitter_ratio: 1.5, ..backoff },
         Backoff { jitter_ratio: f64::NAN, ..backoff },
     ] {
-        assert!(check_retry_policy(&RetryPolicy::Always { backoff }).is_err(), "{backoff:?}");
+        assert!(RetryPolicy::Always { backoff }.check().is_err(), "{backoff:?}");
     }
 }
 
