@@ -9,6 +9,7 @@ use playhouse_plugin_api::{slot::Slot, world::World};
 use ractor::{Actor, ActorId, ActorProcessingErr, ActorRef, SupervisionEvent};
 use tokio::time::Instant;
 
+use crate::death::death;
 use crate::plugin_host::{RestartLimits, Restarts};
 
 /// How often a provider's actor may die before its route is given up until the next restart of the
@@ -105,14 +106,8 @@ impl Actor for ProvidersRoot {
         event: SupervisionEvent,
         state: &mut Routes,
     ) -> Result<(), ActorProcessingErr> {
-        match event {
-            SupervisionEvent::ActorTerminated(child, _, why) => {
-                state.died(child.get_id(), why.as_deref().unwrap_or("stopped"), &myself);
-            }
-            SupervisionEvent::ActorFailed(child, fault) => {
-                state.died(child.get_id(), &fault.to_string(), &myself);
-            }
-            _ => {}
+        if let Some((child, why)) = death(event) {
+            state.died(child.get_id(), &why, &myself);
         }
         Ok(())
     }

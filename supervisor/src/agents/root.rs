@@ -15,6 +15,7 @@ use super::{
     disposal,
     supervisor::{AgentSupervisor, SupervisorArgs},
 };
+use crate::death::death;
 use crate::plugin_host::{RestartLimits, Restarts};
 
 /// How often an agent's supervisor may die.
@@ -141,14 +142,8 @@ impl Actor for AgentsRoot {
         event: SupervisionEvent,
         state: &mut Roots,
     ) -> Result<(), ActorProcessingErr> {
-        match event {
-            SupervisionEvent::ActorTerminated(child, _, why) => {
-                state.died(child.get_id(), why.as_deref().unwrap_or("stopped"), &myself);
-            }
-            SupervisionEvent::ActorFailed(child, fault) => {
-                state.died(child.get_id(), &fault.to_string(), &myself);
-            }
-            _ => {}
+        if let Some((child, why)) = death(event) {
+            state.died(child.get_id(), &why, &myself);
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use ractor::{
 use tokio::{task::JoinSet, time::Instant};
 
 use super::disposal;
+use crate::death::death;
 use crate::plugin_host::{RestartLimits, Restarts};
 
 /// How often the parts of an agent may die: a part that dies for good reason is back at once, one
@@ -268,14 +269,8 @@ impl Actor for AgentSupervisor {
         event: SupervisionEvent,
         state: &mut Supervision,
     ) -> Result<(), ActorProcessingErr> {
-        match event {
-            SupervisionEvent::ActorTerminated(child, _, why) => {
-                state.died(child.get_id(), why.as_deref().unwrap_or("stopped"), &myself);
-            }
-            SupervisionEvent::ActorFailed(child, fault) => {
-                state.died(child.get_id(), &fault.to_string(), &myself);
-            }
-            _ => {}
+        if let Some((child, why)) = death(event) {
+            state.died(child.get_id(), &why, &myself);
         }
         Ok(())
     }

@@ -125,14 +125,8 @@ impl Actor for PluginsRoot {
         event: SupervisionEvent,
         state: &mut RootState,
     ) -> Result<(), ActorProcessingErr> {
-        match event {
-            SupervisionEvent::ActorTerminated(who, _, reason) => {
-                ended(&myself, state, &who, reason.as_deref().unwrap_or("stopped"));
-            }
-            SupervisionEvent::ActorFailed(who, error) => {
-                ended(&myself, state, &who, &error.to_string());
-            }
-            _ => {}
+        if let Some((who, why)) = crate::death::death(event) {
+            ended(&myself, state, &who, &why);
         }
         Ok(())
     }
