@@ -26,10 +26,13 @@
 //! - [`models`][]: adapters.
 //! - `stores`: the journal, and a store in memory (feature `journal`).
 //! - `subagents`: delegation to child agents (feature `subagents`).
+//! - `policies`: retry, fallback models, timeouts, reminders, spilled outputs (feature `policies`).
+//! - `context`: the token meter and images (feature `context`).
 //! - `testing`: a kit for tests (feature `testing`).
 //!
 //! The default feature `cli` is the command with all it needs; a library takes
-//! `default-features = false` and adds what it uses: `http`, `journal`, `subagents`, `mock-server`.
+//! `default-features = false` and adds what it uses: `http`, `journal`, `subagents`, `policies`,
+//! `context`, `mock-server`.
 
 mod base;
 #[cfg(feature = "cli")]
@@ -40,13 +43,15 @@ pub mod testing;
 #[cfg(feature = "subagents")]
 pub use base::with_subagents;
 pub use base::{Identity, base};
+#[cfg(feature = "context")]
+pub use playhouse_context as context;
 pub use playhouse_messages as messages;
 pub use playhouse_messages::{
     chunk::Failure,
     content::ContentBlock,
     event::{CancelCause, Event, EventBody, NewEvent, TurnEndReason},
     id::{CallId, MessageId, SessionId},
-    machine::Status,
+    machine::{Recovery, Status},
     message::{Message, Source},
     outcome::Outcome,
 };
@@ -62,6 +67,8 @@ pub use playhouse_plugin_api::{
     session::Session,
     tool::{Tool, ToolError, ToolOutput, ToolRun, tool_fn},
 };
+#[cfg(feature = "policies")]
+pub use playhouse_policies as policies;
 #[cfg(feature = "journal")]
 pub use playhouse_stores as stores;
 #[cfg(feature = "subagents")]

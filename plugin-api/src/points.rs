@@ -9,7 +9,7 @@ use playhouse_messages::{
     chunk::Failure,
     config::{CallConfig, ModelChoice},
     event::StepAt,
-    machine::{Decision, Status},
+    machine::{Decision, Recovery, Status},
     message::SharedMessage,
     retry::RetryPolicy,
 };
@@ -30,8 +30,8 @@ pub struct Hooks {
     /// Replaces the call configuration of an attempt: sampling, limit, stop sequences. A change of
     /// provider, model or effort fails the step. The default keeps it.
     pub request: Around<RequestProposal, CallConfig>,
-    /// Decides whether a failed attempt is retried. The default does not.
-    pub request_error: Around<RequestError, bool>,
+    /// Decides whether a failed attempt is retried, and on which route. The default does not.
+    pub request_error: Around<RequestError, Recovery>,
     /// Runs when the turn owes nothing more; steering here runs another step.
     pub turn_stopping: Serial<TurnStopping>,
     /// Runs before a new agent's early input is released; a failure undoes the creation.

@@ -4,7 +4,8 @@ use std::sync::{
 };
 
 use playhouse::{
-    AgentHandle, CancelCause, EventBody, Harness, Message, NewAgent, Status, TurnEndReason,
+    AgentHandle, CancelCause, EventBody, Harness, Message, NewAgent, Recovery, Status,
+    TurnEndReason,
     messages::{
         chunk::Failure,
         config::HeaderReason,
@@ -220,7 +221,7 @@ mod scenario {
         let note = diary.clone();
         let retry = move |input: RequestError, _: Next<_, _>| {
             note.note(format!("error {} of {}", input.failure.code, input.provider));
-            async { Ok(true) }
+            async { Ok(Recovery::Retry) }
         };
         hooks.request_error.add(rig.agent.scope(), retry).unwrap();
         let outcome = rig.agent.prompt("go").await.unwrap();
@@ -264,7 +265,7 @@ mod scenario {
             let held = held.clone();
             async move {
                 held.pass().await;
-                Ok(true)
+                Ok(Recovery::Retry)
             }
         };
         let hooks = &rig.harness.world().hooks;

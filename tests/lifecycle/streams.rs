@@ -1,5 +1,5 @@
 use playhouse::{
-    CancelCause, EventBody, Harness, NewAgent, Status, TurnEndReason,
+    CancelCause, EventBody, Harness, NewAgent, Recovery, Status, TurnEndReason,
     messages::{
         chunk::StreamChunk,
         event::StepAt,
@@ -88,7 +88,7 @@ async fn each_attempt_has_one_start_its_chunks_in_order_and_one_end() {
     ];
     let (harness, _, _) = rig::in_memory(replies).await;
     let agent = harness.create(new()).await.unwrap();
-    let retry = |_, _: Next<_, _>| async { Ok(true) };
+    let retry = |_, _: Next<_, _>| async { Ok(Recovery::Retry) };
     harness.world().hooks.request_error.add(agent.scope(), retry).unwrap();
     let mut frames = agent.session().frames();
     let reader = tokio::spawn(async move {

@@ -3,7 +3,7 @@
 use std::{collections::HashMap, sync::Arc};
 
 use playhouse::{
-    AgentHandle, AgentOptions, CancelCause, Harness, NewAgent, TurnEndReason,
+    AgentHandle, AgentOptions, CancelCause, Harness, NewAgent, Recovery, TurnEndReason,
     messages::frame::Frame,
     models::{
         mock_server::{MockOptions, MockServer},
@@ -103,7 +103,7 @@ fn script() -> Script {
 /// Two tool calls, a failure that is retried, an answer; a turn cut by a cancel; one more.
 async fn play(harness: &Harness, provider: &str) -> AgentHandle {
     harness.register_tool(stubborn_tool("work", Pause::opened())).unwrap();
-    let retry = |_, _: Next<_, _>| async { Ok(true) };
+    let retry = |_, _: Next<_, _>| async { Ok(Recovery::Retry) };
     harness.world().hooks.request_error.add(&harness.world().scope, retry).unwrap();
     let options = AgentOptions::new().model(provider, "any");
     let agent = harness.create(NewAgent::new(options)).await.unwrap();

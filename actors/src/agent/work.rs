@@ -9,7 +9,7 @@ use playhouse_messages::{
     content::ToolCallBlock,
     event::StepAt,
     frame::attempt_id,
-    machine::{Decision, Entry, Preparation, Proposal, Streamed},
+    machine::{Decision, Entry, Preparation, Proposal, Recovery, Streamed},
     message::SharedMessage,
     packed::{StreamPacker, TimedChunk},
     prepared::Prepared,
@@ -285,13 +285,13 @@ impl Tail {
     }
 }
 
-/// P10: whether a failed attempt is retried.
+/// P10: what becomes of a failed attempt.
 pub(super) async fn recover(
     job: Job,
     at: StepAt,
     prepared: Arc<Prepared>,
     failure: Failure,
-) -> Result<bool, Failure> {
+) -> Result<Recovery, Failure> {
     let input = RequestError {
         agent: job.agent.clone(),
         at,
@@ -300,7 +300,7 @@ pub(super) async fn recover(
         retry_policy: prepared.retry_policy.clone(),
         cancel: job.cancel.clone(),
     };
-    let terminal = |_| std::future::ready(Ok(false));
+    let terminal = |_| std::future::ready(Ok(Recovery::Fail));
     job.graceful(job.world.hooks.request_error.run(job.agent.scope(), input, terminal)).await
 }
 

@@ -17,7 +17,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     cancel::CancelToken,
-    llm::{LlmRegistry, LlmRequest, PreparedCall, RequestBody, terminal_chunk},
+    llm::{LlmRegistry, LlmRequest, LoadedImages, PreparedCall, RequestBody, terminal_chunk},
     world::World,
 };
 use ractor::{Actor, ActorProcessingErr, ActorRef, RpcReplyPort, SupervisionEvent};
@@ -130,15 +130,16 @@ fn open(
         request.messages.messages(),
     );
     let key = route_key(call);
+    let images = LoadedImages::new();
     let mut messages = Vec::with_capacity(request.messages.len());
     let mut encoded = Vec::with_capacity(request.messages.len());
     for entry in request.messages.iter() {
         let Some(HistoryEntry { message, wire, .. }) = projection.entry(entry) else { continue };
-        encoded.push(wire.wire(key, || call.encode(&message))?);
+        encoded.push(wire.wire(key, || call.encode(&message, &images))?);
         messages.push(call.project(&message));
     }
     let tools = projection.declarations().clone();
-    let body = RequestBody::new(call.frame(&tools, None)?, encoded);
+    let body = RequestBody::new(call.frame(&messages, &tools, None)?, encoded);
     let request = LlmRequest {
         config: call.config().clone(),
         messages,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     chunk::Failure,
-    config::{CallConfig, ToolList},
+    config::{CallConfig, ModelChoice, ToolList},
     event::{CancelCause, InboxTarget},
     id::MessageId,
     message::SharedMessage,
@@ -83,8 +83,8 @@ pub enum Completion {
     Prepared(Result<Preparation, Failure>),
     /// Of `Effect::Dispatch`.
     Streamed(Streamed),
-    /// Of `Effect::Recover`: whether to retry.
-    Recovered(Result<bool, Failure>),
+    /// Of `Effect::Recover`.
+    Recovered(Result<Recovery, Failure>),
     /// Of `Effect::RunTools`: whether a result concludes the turn.
     ToolsRun(Result<bool, Failure>),
     /// Of `Effect::Stopping`.
@@ -111,6 +111,19 @@ pub enum Decision {
     Reject,
     /// It does, with exactly these messages.
     Enter(Entry),
+}
+
+/// What becomes of a step whose attempt failed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// The failure stands, and ends the turn.
+    #[default]
+    Fail,
+    /// Another attempt on the route that the step captured.
+    Retry,
+    /// Another attempt, and all later ones of this step, on another route. Whoever says so records
+    /// the choice in the log first, so that later steps follow it.
+    RetryWith(ModelChoice),
 }
 
 /// What a step is entered with.

@@ -18,7 +18,8 @@ use std::collections::VecDeque;
 
 pub use effect::{Effect, Status};
 pub use input::{
-    Completion, Decision, Entry, Input, Moment, Preparation, Proposal, Streamed, TaskNo, Ticket,
+    Completion, Decision, Entry, Input, Moment, Preparation, Proposal, Recovery, Streamed, TaskNo,
+    Ticket,
 };
 use step::Stage;
 

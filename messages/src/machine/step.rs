@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::{
-    Completion, Decision, Effect, Ends, Entry, Machine, Moment, Phase, Preparation, Proposal, Run,
-    Streamed, TaskNo,
+    Completion, Decision, Effect, Ends, Entry, Machine, Moment, Phase, Preparation, Proposal,
+    Recovery, Run, Streamed, TaskNo,
 };
 use crate::{
     chunk::Failure,
@@ -162,8 +162,11 @@ impl Machine {
             (Stage::Recovering { step, failure, standing, .. }, Completion::Recovered(verdict)) => {
                 match verdict {
                     _ if cancelled => self.end_step(Outcome::Cancelled, out),
-                    Ok(true) => self.prepare(step, standing.as_deref(), out),
-                    Ok(false) => self.end_step(Outcome::Failed(failure), out),
+                    Ok(Recovery::Retry) => self.prepare(step, standing.as_deref(), out),
+                    Ok(Recovery::RetryWith(choice)) => {
+                        self.prepare(Box::new(Step { choice, ..*step }), standing.as_deref(), out);
+                    }
+                    Ok(Recovery::Fail) => self.end_step(Outcome::Failed(failure), out),
                     Err(failure) => self.end_step(Outcome::Failed(failure), out),
                 }
             }

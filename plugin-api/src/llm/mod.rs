@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::cancel::CancelToken;
 
 mod error;
+mod images;
 mod normalise;
 mod prepare;
 mod project;
@@ -24,6 +25,7 @@ mod registry;
 mod scenario;
 
 pub use error::{LlmError, ModelPart};
+pub use images::LoadedImages;
 pub use normalise::{ChunkStream, normalise, terminal_chunk};
 pub use prepare::{CallInput, EncodingKey, PreparedCall};
 pub use registry::{AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard};
@@ -62,9 +64,9 @@ pub trait LlmAdapter: Send + Sync + 'static {
     ) -> BoxFuture<'a, Result<ModelInfo, Failure>>;
 
     /// One message as it stands in the wire request's message array, or empty for none. May be
-    /// several array elements, comma separated. Pure: the same message gives the same bytes, which
+    /// several array elements, comma separated. Pure: the same input gives the same bytes, which
     /// the caller keeps and reuses for every later request on the same route.
-    fn encode(&self, route: &Route, message: &Message) -> Result<Bytes, Failure>;
+    fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure>;
 
     /// What stands before and after the message array of the request body.
     fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure>;
@@ -73,11 +75,25 @@ pub trait LlmAdapter: Send + Sync + 'static {
     fn stream(&self, request: LlmRequest) -> BoxStream<'static, Result<StreamChunk, Failure>>;
 }
 
+/// What [`LlmAdapter::encode`] may use.
+#[derive(Debug, Clone, Copy)]
+pub struct EncodeInput<'a> {
+    /// The route that the message goes to.
+    pub route: &'a Route,
+    /// The message, projected for the route.
+    pub message: &'a Message,
+    /// The bytes of its images.
+    pub images: &'a LoadedImages,
+}
+
 /// What [`LlmAdapter::frame`] may use.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub struct FrameInput<'a> {
     /// The resolved configuration.
     pub config: &'a CallConfig,
+    /// The conversation, projected for the route: for wires whose system prompt stands outside the
+    /// message array.
+    pub messages: &'a [SharedMessage],
     /// The tools to declare.
     pub tools: &'a ToolList,
     /// What the call is for, if not an agent's step.

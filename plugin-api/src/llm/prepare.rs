@@ -23,8 +23,8 @@ use playhouse_messages::{
 };
 
 use super::{
-    ChunkStream, Frame, FrameInput, LlmAdapter, LlmError, LlmRegistry, LlmRequest, ModelInfo,
-    ModelPart, Purpose, RequestBody, RetryPolicy, normalise,
+    ChunkStream, EncodeInput, Frame, FrameInput, LlmAdapter, LlmError, LlmRegistry, LlmRequest,
+    LoadedImages, ModelInfo, ModelPart, Purpose, RequestBody, RetryPolicy, normalise,
     normalise::{panicked, terminal_chunk},
     project,
     registry::RouteEntry,
@@ -117,6 +117,8 @@ pub struct EncodingKey {
 pub struct CallInput {
     /// The conversation.
     pub messages: Vec<SharedMessage>,
+    /// The bytes of its images.
+    pub images: LoadedImages,
     /// The tools to declare.
     pub tools: ToolList,
     /// The session, for attribution.
@@ -216,18 +218,28 @@ impl PreparedCall {
     /// # Errors
     ///
     /// What the adapter refuses, such as `UNSUPPORTED_CONTENT`.
-    pub fn encode(&self, message: &SharedMessage) -> Result<Bytes, LlmError> {
+    pub fn encode(
+        &self,
+        message: &SharedMessage,
+        images: &LoadedImages,
+    ) -> Result<Bytes, LlmError> {
         let message = self.project(message);
-        self.entry.adapter.encode(&self.encoding.route, &message).map_err(LlmError::Adapter)
+        let input = EncodeInput { route: &self.encoding.route, message: &message, images };
+        self.entry.adapter.encode(&input).map_err(LlmError::Adapter)
     }
 
-    /// The wire bytes around the messages.
+    /// The wire bytes around these messages, which are projected.
     ///
     /// # Errors
     ///
     /// What the adapter refuses, such as `UNSUPPORTED_OPTION`.
-    pub fn frame(&self, tools: &ToolList, purpose: Option<Purpose>) -> Result<Frame, LlmError> {
-        let input = FrameInput { config: &self.config, tools, purpose };
+    pub fn frame(
+        &self,
+        messages: &[SharedMessage],
+        tools: &ToolList,
+        purpose: Option<Purpose>,
+    ) -> Result<Frame, LlmError> {
+        let input = FrameInput { config: &self.config, messages, tools, purpose };
         self.entry.adapter.frame(&input).map_err(LlmError::Adapter)
     }
 
@@ -238,11 +250,13 @@ impl PreparedCall {
     ///
     /// As [`PreparedCall::encode`] and [`PreparedCall::frame`].
     pub fn request(&self, input: CallInput) -> Result<LlmRequest, LlmError> {
-        let CallInput { messages, tools, session_id, purpose, cancel } = input;
+        let CallInput { messages, images, tools, session_id, purpose, cancel } = input;
         let messages: Vec<_> = messages.iter().map(|message| self.project(message)).collect();
-        let encoded: Vec<_> =
-            messages.iter().map(|message| self.encode(message)).collect::<Result<_, _>>()?;
-        let body = RequestBody::new(self.frame(&tools, purpose)?, encoded);
+        let encoded: Vec<_> = messages
+            .iter()
+            .map(|message| self.encode(message, &images))
+            .collect::<Result<_, _>>()?;
+        let body = RequestBody::new(self.frame(&messages, &tools, purpose)?, encoded);
         let config = self.config.clone();
         Ok(LlmRequest { config, messages, tools, session_id, purpose, body, cancel })
     }

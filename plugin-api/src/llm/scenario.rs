@@ -59,7 +59,8 @@ impl LlmAdapter for Fake {
         async { Ok(model) }.boxed()
     }
 
-    fn encode(&self, _route: &Route, message: &Message) -> Result<Bytes, Failure> {
+    fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure> {
+        let message = input.message;
         Ok(serde_json::to_vec(&json!([message.text(), message.source])).unwrap().into())
     }
 
@@ -422,7 +423,7 @@ async fn cancel_ends_a_preparation_that_hangs() {
         ) -> BoxFuture<'a, Result<ModelInfo, Failure>> {
             std::future::pending().boxed()
         }
-        fn encode(&self, _route: &Route, _message: &Message) -> Result<Bytes, Failure> {
+        fn encode(&self, _input: &EncodeInput<'_>) -> Result<Bytes, Failure> {
             Ok(Bytes::new())
         }
         fn frame(&self, _request: &FrameInput<'_>) -> Result<Frame, Failure> {

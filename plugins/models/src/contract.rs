@@ -13,7 +13,7 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     cancel::CancelToken,
     llm::{
-        CallInput, ChunkStream, LlmAdapter, LlmRegistry, PreparedCall,
+        CallInput, ChunkStream, LlmAdapter, LlmRegistry, LoadedImages, PreparedCall,
         protocol_check::ProtocolCheck,
     },
 };
@@ -263,8 +263,9 @@ async fn encodes_stably<F: Future<Output = Fixture>>(make: impl Fn(Script) -> F)
     let body = |input: &CallInput| call.request(input.clone()).unwrap().body.to_bytes();
     let first = body(&input);
     assert_eq!(first, body(&input));
-    let encoded: Vec<_> = input.messages.iter().map(|m| call.encode(m).unwrap()).collect();
-    let frame = call.frame(&input.tools, None).unwrap();
+    let encoded: Vec<_> =
+        input.messages.iter().map(|m| call.encode(m, &LoadedImages::new()).unwrap()).collect();
+    let frame = call.frame(&input.messages, &input.tools, None).unwrap();
     let common = frame.prefix.len() + encoded.iter().map(|bytes| bytes.len()).sum::<usize>() + 1;
     input.messages.push(assistant(vec![ContentBlock::text("x")]));
     let second = body(&input);

@@ -14,7 +14,7 @@ use crate::{
     id::MessageId,
     invariants::{Fate, Invariants},
     log::Log,
-    machine::{Input, Status},
+    machine::{Input, Recovery, Status},
 };
 
 #[derive(Debug, Clone)]
@@ -203,7 +203,10 @@ impl Run {
                     World::Answer(answer) => script.answers.push_back(answer),
                     World::Pre(pre) => script.pre.push_back(pre),
                     World::Unprepared => script.unprepared.push_back(Failure::unknown("u")),
-                    World::Verdict(retry) => script.verdicts.push_back(Ok(retry)),
+                    World::Verdict(retry) => {
+                        let verdict = if retry { Recovery::Retry } else { Recovery::Fail };
+                        script.verdicts.push_back(Ok(verdict));
+                    }
                     World::BadVerdict => script.verdicts.push_back(Err(Failure::unknown("v"))),
                     World::Executor => script.executor.push_back(Failure::unknown("e")),
                     World::Stopping => script.stopping.push_back(Failure::unknown("s")),

@@ -15,7 +15,9 @@ use crate::{
     id::MessageId,
     invariants::{Invariants, check},
     log::Log,
-    machine::{Completion, Effect, Input, LoopOptions, Machine, Moment, Status, Streamed, Ticket},
+    machine::{
+        Completion, Effect, Input, LoopOptions, Machine, Moment, Recovery, Status, Streamed, Ticket,
+    },
     message::{Message, SharedMessage},
     packed::TimedChunk,
     repair::UnsettledTail,
@@ -409,7 +411,7 @@ impl Rig {
                 (task, Completion::Streamed(streamed))
             }
             Effect::Recover { task, .. } => {
-                let verdict = self.world.verdicts.pop_front().unwrap_or(Ok(false));
+                let verdict = self.world.verdicts.pop_front().unwrap_or(Ok(Recovery::Fail));
                 (task, Completion::Recovered(verdict))
             }
             Effect::RunTools { task, .. } => {

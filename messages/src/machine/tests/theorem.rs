@@ -11,7 +11,7 @@ use crate::{
     config::{HeaderReason, SystemPromptUpdate, ToolUpdate},
     event::{EventBody, Seq},
     log::Log,
-    machine::LoopOptions,
+    machine::{LoopOptions, Recovery},
     message::Role,
     session_state::{KnownKinds, SessionState},
 };
@@ -92,7 +92,7 @@ impl Talk {
                 self.finish();
             }
             Op::Answers(answers) => world.answers = answers.into(),
-            Op::Retry => world.verdicts.push_back(Ok(true)),
+            Op::Retry => world.verdicts.push_back(Ok(Recovery::Retry)),
             Op::Prompt(0) => world.prompt = Ok(String::new()),
             Op::Prompt(n) => world.prompt = Ok(format!("P{n}")),
             Op::InHistory(yes) => world.in_history = yes,
@@ -151,7 +151,7 @@ impl Talk {
         if let Some((window, at)) = compaction {
             if window == "Recover" {
                 self.rig.world.answers.push_front(super::world::fails("X"));
-                self.rig.world.verdicts.push_front(Ok(true));
+                self.rig.world.verdicts.push_front(Ok(Recovery::Retry));
             }
             self.rig.followup(&prompt);
             self.rig.before(window);

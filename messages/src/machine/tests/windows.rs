@@ -7,6 +7,7 @@ use super::{
 use crate::{
     chunk::Failure,
     event::{CancelCause, InboxTarget},
+    machine::Recovery,
 };
 
 /// A window: its name, how a rig gets there, and what the log holds in the end, without the inbox.
@@ -105,7 +106,7 @@ fn windows() -> Vec<Window> {
             "during recovery, which then says retry",
             |rig| {
                 rig.world.answers.push_back(fails("X"));
-                rig.world.verdicts.push_back(Ok(true));
+                rig.world.verdicts.push_back(Ok(Recovery::Retry));
                 to(rig, "Recover");
             },
             "[] AT SE1.1 #",

@@ -5,7 +5,7 @@ use std::{collections::VecDeque, sync::Arc};
 use crate::{
     chunk::{Failure, FinishReason, StreamChunk, Usage},
     config::{AdapterDefaults, CallConfig, SystemPromptUpdate, ToolList, ToolUpdate},
-    machine::{Decision, Entry, Preparation, Proposal},
+    machine::{Decision, Entry, Preparation, Proposal, Recovery},
     message::SharedMessage,
     prepared::{Prepared, Ticket},
     runtime_context::{ContextSection, RuntimeContext},
@@ -99,7 +99,7 @@ pub struct World {
     pub pre: VecDeque<Pre>,
     pub unprepared: VecDeque<Failure>,
     pub answers: VecDeque<Answer>,
-    pub verdicts: VecDeque<Result<bool, Failure>>,
+    pub verdicts: VecDeque<Result<Recovery, Failure>>,
     pub executor: VecDeque<Failure>,
     pub stopping: VecDeque<Failure>,
     pub concludes: bool,

@@ -12,11 +12,12 @@ use futures::{FutureExt, StreamExt, TryStreamExt, future::BoxFuture, stream::Box
 use playhouse_messages::{
     chunk::{Failure, FinishReason, StreamChunk},
     config::Route,
-    message::Message,
 };
 use playhouse_plugin_api::{
     cancel::CancelToken,
-    llm::{Frame, FrameInput, LlmAdapter, LlmRequest, ModelInfo, Purpose, RetryPolicy},
+    llm::{
+        EncodeInput, Frame, FrameInput, LlmAdapter, LlmRequest, ModelInfo, Purpose, RetryPolicy,
+    },
 };
 use reqwest::{
     Client, Response, Url,
@@ -149,8 +150,8 @@ impl LlmAdapter for OpenAiCompatible {
         async { Ok(model) }.boxed()
     }
 
-    fn encode(&self, _route: &Route, message: &Message) -> Result<Bytes, Failure> {
-        encode::message(&self.shared().config.dialect, message)
+    fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure> {
+        encode::message(&self.shared().config.dialect, input.message)
     }
 
     fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure> {

@@ -195,7 +195,8 @@ mod scenario {
     }
 
     fn body(config: &CallConfig, tools: &ToolList, purpose: Option<Purpose>) -> Value {
-        let frame = frame(&dialect(), &FrameInput { config, tools, purpose }).unwrap();
+        let frame =
+            frame(&dialect(), &FrameInput { config, messages: &[], tools, purpose }).unwrap();
         serde_json::from_slice(&[frame.prefix, frame.suffix].concat()).unwrap()
     }
 
@@ -284,9 +285,12 @@ mod scenario {
             let config =
                 CallConfig { reasoning_effort: Some(effort.into()), ..CallConfig::default() };
             let tools = ToolList::default();
-            frame(dialect, &FrameInput { config: &config, tools: &tools, purpose: None })
-                .unwrap_err()
-                .code
+            frame(
+                dialect,
+                &FrameInput { config: &config, messages: &[], tools: &tools, purpose: None },
+            )
+            .unwrap_err()
+            .code
         };
         assert_eq!(refused(&dialect(), "medium"), "UNSUPPORTED_REASONING_EFFORT");
         let off = Dialect { thinking: Some(Thinking::Disabled), ..dialect() };

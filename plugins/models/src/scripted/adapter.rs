@@ -7,11 +7,10 @@ use futures::{FutureExt, StreamExt, future::BoxFuture, stream::BoxStream};
 use playhouse_messages::{
     chunk::{Failure, StreamChunk},
     config::Route,
-    message::Message,
 };
 use playhouse_plugin_api::{
     cancel::CancelToken,
-    llm::{Frame, FrameInput, LlmAdapter, LlmRequest, ModelInfo, RetryPolicy},
+    llm::{EncodeInput, Frame, FrameInput, LlmAdapter, LlmRequest, ModelInfo, RetryPolicy},
 };
 use serde_json::json;
 
@@ -100,8 +99,8 @@ impl LlmAdapter for ScriptedAdapter {
         async { Ok(model) }.boxed()
     }
 
-    fn encode(&self, _route: &Route, message: &Message) -> Result<Bytes, Failure> {
-        to_bytes(message)
+    fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure> {
+        to_bytes(input.message)
     }
 
     fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure> {

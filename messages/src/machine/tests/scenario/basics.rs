@@ -2,7 +2,7 @@ use crate::{
     content::ContentBlock,
     event::{CancelCause, InboxTarget},
     machine::{
-        LoopOptions, Status,
+        LoopOptions, Recovery, Status,
         tests::{
             rig::{Rig, m, options},
             world::{Answer, Pre, calls, fails, says},
@@ -263,7 +263,7 @@ fn core_46_turn_start_refused_keeps_the_input_and_reaches_idle() {
 fn newest_22_a_retry_without_a_change_logs_no_header() {
     let mut rig = Rig::new();
     rig.world.answers.extend([fails("X"), says("ok")]);
-    rig.world.verdicts.push_back(Ok(true));
+    rig.world.verdicts.push_back(Ok(Recovery::Retry));
     rig.followup("A").run();
     assert_eq!(rig.steps(), "TS1 SS1.1 SYS+ U(A) H(initial) C AT A SE1.1 TE1(completed)");
     assert_eq!(rig.statuses, [Running, Idle]);

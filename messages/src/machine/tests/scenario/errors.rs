@@ -5,7 +5,7 @@ use crate::{
     event::{EventBody, InboxTarget, NewEvent, TurnEndReason},
     frame::FrameOutcome,
     machine::{
-        Input,
+        Input, Recovery,
         tests::{
             rig::{Rig, m},
             world::{Pre, calls, chunks, delta, fails, finish, says, throws},
@@ -64,7 +64,7 @@ fn core_45_an_aborted_finish_without_a_cancel_is_an_error() {
 fn core_46_two_retries_and_one_answer_are_one_step() {
     let mut rig = Rig::new();
     rig.world.answers.extend([fails("X"), fails("X"), says("ok")]);
-    rig.world.verdicts.extend([Ok(true), Ok(true)]);
+    rig.world.verdicts.extend([Ok(Recovery::Retry), Ok(Recovery::Retry)]);
     rig.followup("A").run();
     assert_eq!(rig.steps(), "TS1 SS1.1 SYS+ U(A) H(initial) C AT AT A SE1.1 TE1(completed)");
     assert_eq!((rig.counts.propose, rig.counts.prepare, rig.counts.recover), (1, 3, 2));
@@ -76,7 +76,7 @@ fn core_47_a_retry_after_compaction_derives_from_it() {
     let mut rig = Rig::new();
     rig.followup("A").run();
     rig.world.answers.extend([fails("TOO_LONG"), says("ok")]);
-    rig.world.verdicts.push_back(Ok(true));
+    rig.world.verdicts.push_back(Ok(Recovery::Retry));
     rig.followup("B").before("Recover").compact(1, 2);
     rig.world.prompt = Ok("Q".into());
     rig.news();
@@ -90,7 +90,7 @@ fn core_47_a_retry_after_compaction_derives_from_it() {
 fn core_48_a_retry_with_other_sampling_logs_the_change() {
     let mut rig = Rig::new();
     rig.world.answers.extend([fails("X"), says("ok")]);
-    rig.world.verdicts.push_back(Ok(true));
+    rig.world.verdicts.push_back(Ok(Recovery::Retry));
     rig.followup("A").before("Recover");
     rig.world.temperature = Some(0.5);
     rig.run();
@@ -101,7 +101,7 @@ fn core_48_a_retry_with_other_sampling_logs_the_change() {
 fn core_49_a_cancel_beats_a_retry() {
     let mut rig = Rig::new();
     rig.world.answers.push_back(fails("X"));
-    rig.world.verdicts.push_back(Ok(true));
+    rig.world.verdicts.push_back(Ok(Recovery::Retry));
     rig.followup("A").before("Recover").cancel().run();
     assert!(rig.news().ends_with("C AT SE1.1 TE1(aborted)"));
     assert_eq!(rig.reports, []);
@@ -138,7 +138,7 @@ fn core_52_newest_47_failing_middleware_is_not_offered_for_recovery() {
 fn core_54_newest_46_each_attempt_settles_its_own_stream() {
     let mut rig = Rig::new();
     rig.world.answers.extend([fails("X"), says("ok")]);
-    rig.world.verdicts.push_back(Ok(true));
+    rig.world.verdicts.push_back(Ok(Recovery::Retry));
     rig.followup("A").run();
     let text = |kind: &str| {
         let event = rig.core.log().iter().find(|event| event.body.kind() == kind).unwrap();
@@ -296,7 +296,7 @@ fn design_15_a_message_that_no_provider_takes_does_not_stay() {
 fn design_15_calls_of_one_id_are_a_failed_attempt() {
     let mut rig = Rig::new();
     rig.world.answers.extend([calls(&["c1", "c1"]), says("ok")]);
-    rig.world.verdicts.push_back(Ok(true));
+    rig.world.verdicts.push_back(Ok(Recovery::Retry));
     rig.followup("A").run();
     assert!(rig.steps().ends_with("C AT A SE1.1 TE1(completed)"));
 }

@@ -5,7 +5,7 @@ use crate::{
     content::ContentBlock,
     event::{EventBody, NewEvent, SystemMessage},
     machine::{
-        Input, LoopOptions,
+        Input, LoopOptions, Recovery,
         tests::{
             rig::{Rig, options},
             world::{Pre, calls, fails, says},
@@ -245,7 +245,7 @@ fn newest_20_compaction_within_retries() {
     }
     rig.world.prompt = Ok("v3".into());
     rig.world.answers.extend([fails("TOO_LONG"), fails("TOO_LONG"), says("ok")]);
-    rig.world.verdicts.extend([Ok(true), Ok(true)]);
+    rig.world.verdicts.extend([Ok(Recovery::Retry), Ok(Recovery::Retry)]);
     let before = rig.counts;
     rig.followup("A").before("Recover").compact(1, 1).run();
     assert!(rig.steps().contains("SYS+(v3) U(A) AT U~(x"));
@@ -292,7 +292,7 @@ fn newest_23_core_100_core_101_defaults_are_resolved_anew() {
 fn newest_33_core_105_a_choice_takes_effect_at_the_next_step() {
     let mut rig = Rig::new();
     rig.world.answers.extend([fails("X"), calls(&["c1"]), says("ok")]);
-    rig.world.verdicts.push_back(Ok(true));
+    rig.world.verdicts.push_back(Ok(Recovery::Retry));
     rig.followup("A").before("Dispatch").choose("n").run();
     let models: Vec<_> =
         rig.sent.iter().map(|sent| sent.request.header.config.model.clone()).collect();
@@ -366,7 +366,7 @@ fn core_116_a_series_over_an_unchanged_config_is_not_repeated_on_retry() {
     turn(&mut rig, "P");
     rig.world.pre.push_back(Pre::Series);
     rig.world.answers.extend([fails("X"), says("ok")]);
-    rig.world.verdicts.push_back(Ok(true));
+    rig.world.verdicts.push_back(Ok(Recovery::Retry));
     assert_eq!(admitted(&mut rig, "P"), "H(series)");
     assert_eq!(rig.sent.len(), 3);
 }
@@ -409,7 +409,7 @@ fn core_120_newest_41_a_shadowed_context_is_told_again() {
     rig.world.fact("X");
     turn(&mut rig, "P");
     rig.world.answers.extend([fails("X"), says("ok")]);
-    rig.world.verdicts.push_back(Ok(true));
+    rig.world.verdicts.push_back(Ok(Recovery::Retry));
     // Nodes: P, u1, X, hi, u2.
     rig.followup("A").before("Recover").compact(2, 2).run();
     assert!(rig.news().contains("CTX(X) H(series) A"));
