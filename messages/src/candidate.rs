@@ -29,6 +29,15 @@ impl<'a> Candidate<'a> {
     pub fn is_replacement(&self) -> bool {
         matches!(self.surface, Some(SurfaceOp::Replace { .. }))
     }
+
+    /// Whether it settles an attempt of the model.
+    pub fn settles(&self) -> bool {
+        match self.body {
+            EventBody::AssistantAttempt(_) => true,
+            EventBody::AssistantMessage(_) => !self.is_replacement(),
+            _ => false,
+        }
+    }
 }
 
 impl<'a> From<&'a Event> for Candidate<'a> {

@@ -40,6 +40,20 @@ impl<T: Clone> Chunked<T> {
         }
     }
 
+    /// Where the items that satisfy `before` end; all of them stand first.
+    pub(crate) fn partition_point(&self, before: impl Fn(&T) -> bool) -> usize {
+        let (mut start, mut end) = (0, self.len());
+        while start < end {
+            let middle = start + (end - start) / 2;
+            if self.get(middle).is_some_and(&before) {
+                start = middle + 1;
+            } else {
+                end = middle;
+            }
+        }
+        start
+    }
+
     pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         self.range(0..self.len())
     }

@@ -1,25 +1,28 @@
 //! What holds of every log that a live agent wrote, as far as the log alone shows it.
 //!
-//! The numbers are those of the core specification, section 8. A session's own checks refuse much of
-//! this on append; these are written apart from them, from the events alone, so that one can be held
-//! against the other. A log of another program may break them and still load.
+//! The numbers are those of the core specification, section 8; `docs/invariants.md` says where each
+//! of them is checked. A session's own checks refuse much of this on append; these are written apart
+//! from them, from the events alone, so that one can be held against the other. A log of another
+//! program may break them and still load.
 
+mod fates;
 mod inbox;
+mod requests;
 mod steps;
-
-use std::sync::Arc;
+mod surface;
 
 use crate::{
     candidate::Candidate,
-    config::{Header, RequestContext},
-    content::ContentBlock,
-    event::{DeveloperMessage, Event, EventBody, Seq, SurfaceOp},
+    event::{EventBody, Seq},
     log::Log,
+    validator::{Trace, Validator},
 };
 
-pub use inbox::Fate;
+pub use fates::{Fate, Fates};
 use inbox::Mail;
+use requests::Requests;
 use steps::Steps;
+use surface::Nodes;
 
 /// An invariant does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -43,23 +46,20 @@ fn hold(condition: bool, number: u32, text: impl FnOnce() -> String) -> Result<(
 /// Checks a whole log, which may end anywhere.
 pub fn check(log: &Log) -> Result<(), Violation> {
     let mut invariants = Invariants::new();
-    log.iter().try_for_each(|event| invariants.observe(event))
+    log.iter().try_for_each(|event| invariants.observe(Candidate::from(&**event)))
 }
 
-/// Follows a log event by event.
+/// Follows a log event by event. Clones share what they remember.
+///
+/// An event costs what it says, not what the log holds, but for a replacement of several nodes, which
+/// may cost as much as there are nodes behind them.
 #[derive(Debug, Clone, Default)]
 pub struct Invariants {
     next_seq: Seq,
     steps: Steps,
     mail: Mail,
-    nodes: Vec<Seq>,
-    system_head: bool,
-    systems: Vec<Seq>,
-    header: Option<Arc<Header>>,
-    header_before: Option<Arc<Header>>,
-    /// The header that the last event was.
-    fresh_header: Option<Seq>,
-    context: Option<RequestContext>,
+    requests: Requests,
+    nodes: Nodes,
 }
 
 impl Invariants {
@@ -73,119 +73,60 @@ impl Invariants {
         self.steps.turn().is_none()
     }
 
-    /// What became of a message that entered the inbox.
-    pub fn fate(&self, id: &crate::id::MessageId) -> Option<Fate> {
-        self.mail.fate(id)
+    /// Takes the next event, also if it breaks an invariant.
+    pub fn observe(&mut self, event: Candidate<'_>) -> Result<(), Violation> {
+        let verdict = self.judge(event);
+        self.take(event);
+        verdict.map_err(|(number, text)| Violation { number, seq: event.seq, text })
     }
 
-    /// Takes the next event.
-    pub fn observe(&mut self, event: &Event) -> Result<(), Violation> {
-        let seq = event.seq;
-        self.follow(event).map_err(|(number, text)| Violation { number, seq, text })
-    }
-
-    fn follow(&mut self, event: &Event) -> Result<(), Fault> {
+    fn judge(&self, event: Candidate<'_>) -> Result<(), Fault> {
         hold(event.seq == self.next_seq, 1, || format!("{} was due", self.next_seq))?;
-        self.next_seq += 1;
-        self.steps.follow(Candidate::from(event))?;
-        if let EventBody::InboxSpliced(splice) = &event.body {
-            self.mail.follow(splice, self.steps.turn(), self.steps.stepped())?;
+        self.steps.judge(event)?;
+        if let EventBody::InboxSpliced(splice) = event.body {
+            self.mail.judge(splice, &self.steps)?;
         }
-        self.requests(event)?;
-        self.surface(event)
+        self.requests.judge(event, &self.steps)?;
+        self.nodes.judge(event)?;
+        let prompts = self.nodes.prompts();
+        hold(!event.settles() || prompts <= 1 || self.requests.prompts_in_history(), 18, || {
+            format!("{prompts} prompts were sent on a route that takes one")
+        })
     }
 
-    fn surface(&mut self, event: &Event) -> Result<(), Fault> {
-        let is_system = matches!(event.body, EventBody::SystemMessage(_));
-        hold(event.surface.is_some() == event.body.is_surface(), 15, || {
-            format!("`{}` with surface operation {:?}", event.body.kind(), event.surface)
-        })?;
-        match event.surface {
-            None => return Ok(()),
-            Some(SurfaceOp::Append) => self.nodes.push(event.seq),
-            Some(SurfaceOp::Replace { start_seq, end_seq }) => {
-                let position = |seq| self.nodes.iter().position(|node| *node == seq);
-                let (Some(start), Some(end)) = (position(start_seq), position(end_seq)) else {
-                    return Err((15, "replaces what is no node".to_owned()));
-                };
-                hold(start <= end, 15, || "replaces backwards".to_owned())?;
-                let shadowed = &self.nodes[start..=end];
-                hold(shadowed.iter().all(|node| event.sources.contains(node)), 15, || {
-                    "does not cite all that it shadows".to_owned()
-                })?;
-                self.nodes.splice(start..=end, [event.seq]);
-            }
+    fn take(&mut self, event: Candidate<'_>) {
+        self.next_seq = event.seq + 1;
+        if let EventBody::InboxSpliced(splice) = event.body {
+            self.mail.take(splice, &self.steps);
         }
-        if is_system {
-            self.systems.push(event.seq);
-        }
-        let head_is_system = self.nodes.first().is_some_and(|head| self.systems.contains(head));
-        hold(head_is_system || !self.system_head, 16, || {
-            "the prompt at the head gave way to something else".to_owned()
-        })?;
-        self.system_head = head_is_system;
-        Ok(())
+        self.steps.take(event);
+        self.requests.take(event);
+        self.nodes.take(event);
+    }
+}
+
+impl Trace for Invariants {
+    fn follow(&mut self, event: Candidate<'_>) -> Result<(), String> {
+        self.observe(event).map_err(|violation| violation.to_string())
     }
 
-    fn requests(&mut self, event: &Event) -> Result<(), Fault> {
-        let fresh_header = self.fresh_header.take();
-        match &event.body {
-            EventBody::RequestHeader(data) => {
-                use crate::config::HeaderReason::{Change, Initial, Resume, Series};
-                hold(self.steps.turn().is_some(), 8, || "a header outside any turn".to_owned())?;
-                let first = self.header.is_none();
-                hold((data.reason == Initial) == first, 23, || {
-                    format!(
-                        "{:?}, though {}",
-                        data.reason,
-                        if first { "first" } else { "not first" }
-                    )
-                })?;
-                let same = self.header.as_ref() == Some(&data.header);
-                match data.reason {
-                    Change => hold(!same, 23, || "a change to the same header".to_owned())?,
-                    Series => hold(same && !data.starts_series, 23, || {
-                        "a bare series with another header, or marked twice".to_owned()
-                    })?,
-                    Initial | Resume => {}
-                }
-                self.header_before = self.header.replace(data.header.clone());
-                self.fresh_header = Some(event.seq);
-            }
-            EventBody::RequestContext(data) => {
-                hold(self.steps.turn().is_some(), 8, || "a context outside any turn".to_owned())?;
-                hold(self.context.as_ref() != Some(data), 25, || "the same context".to_owned())?;
-                self.context = Some(data.clone());
-            }
-            EventBody::DeveloperMessage(data) => {
-                hold(fresh_header.is_some(), 26, || "does not follow its header".to_owned())?;
-                hold(data.header_seq.is_none_or(|seq| Some(seq) == fresh_header), 26, || {
-                    "names another header than the one before it".to_owned()
-                })?;
-                self.tool_changes(data)?;
-            }
-            _ => {}
-        }
-        Ok(())
+    fn fork(&self) -> Box<dyn Trace> {
+        Box::new(self.clone())
+    }
+}
+
+/// Refuses what breaks an invariant: a fault of the loop, a tool executor or a plugin shows where it
+/// is made, and not in a request that a provider refuses.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct InvariantsHold;
+
+impl Validator for InvariantsHold {
+    fn name(&self) -> &str {
+        "invariants"
     }
 
-    fn tool_changes(&self, data: &DeveloperMessage) -> Result<(), Fault> {
-        let names = |header: &Option<Arc<Header>>| -> Vec<String> {
-            let tools = header.iter().flat_map(|header| header.tools.iter());
-            tools.map(|tool| tool.name.clone()).collect()
-        };
-        let mut told = names(&self.header_before);
-        for block in &data.message.content {
-            match block {
-                ContentBlock::ToolAddition { tool_name } => told.push(tool_name.clone()),
-                ContentBlock::ToolRemoval { tool_name } => told.retain(|name| name != tool_name),
-                _ => return Err((26, format!("a `{}` block", block.kind()))),
-            }
-        }
-        let mut after = names(&self.header);
-        told.sort();
-        after.sort();
-        hold(told == after, 26, || format!("tells of {told:?}, but {after:?} are declared"))
+    fn trace(&self) -> Box<dyn Trace> {
+        Box::new(Invariants::new())
     }
 }
 

@@ -45,3 +45,4 @@ pub mod surface;
 pub mod testing;
 pub mod tool_history;
 pub mod validate;
+pub mod validator;

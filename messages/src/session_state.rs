@@ -24,6 +24,7 @@ use crate::{
     surface::{IMAGE_OFFLOAD, Surface, SurfaceChange, SurfaceError},
     tool_history::{MissingDefinition, ToolHistory},
     validate::{self, InvalidEvent},
+    validator::Veto,
 };
 
 /// Why an event may not stand at the end of a log.
@@ -54,6 +55,9 @@ pub enum AppendError {
         /// The call.
         call: CallId,
     },
+    /// It breaks a rule that holds beyond the core's own.
+    #[error(transparent)]
+    Vetoed(#[from] Veto),
 }
 
 impl AppendError {
@@ -67,6 +71,7 @@ impl AppendError {
             Self::Tools(fault) => fault.code(),
             Self::History(fault) => fault.code(),
             Self::ResultWithoutCall { .. } => "TOOL_RESULT_WITHOUT_CALL",
+            Self::Vetoed(veto) => veto.code(),
         }
     }
 }

@@ -4,7 +4,8 @@ use super::{Fault, hold};
 use crate::{
     assembler::BlockAssembler,
     candidate::Candidate,
-    event::{AssistantMessage, EventBody, StepAt, TurnEndReason},
+    content::ToolCallBlock,
+    event::{AssistantMessage, EventBody, StepAt, ToolResult, TurnEndReason, TurnStart},
     id::CallId,
     repair::TOOL_NOT_STARTED,
 };
@@ -35,20 +36,24 @@ impl Steps {
         self.turn
     }
 
+    /// Whether a step is open.
+    pub(super) fn in_step(&self) -> bool {
+        self.at.is_some()
+    }
+
     /// Whether the open turn has had a step.
     pub(super) fn stepped(&self) -> bool {
         self.last_step > 0
     }
 
-    pub(super) fn follow(&mut self, event: Candidate<'_>) -> Result<(), Fault> {
+    pub(super) fn judge(&self, event: Candidate<'_>) -> Result<(), Fault> {
         let appended = !event.is_replacement();
         match event.body {
             EventBody::TurnStart(data) => {
                 hold(self.turn.is_none(), 2, || format!("turn {:?} is open", self.turn))?;
-                hold(data.turn == self.last_turn + 1, 2, || {
+                hold(self.last_turn.checked_add(1) == Some(data.turn), 2, || {
                     format!("turn {} after turn {}", data.turn, self.last_turn)
-                })?;
-                *self = Self { turn: Some(data.turn), last_turn: data.turn, ..Self::default() };
+                })
             }
             EventBody::TurnEnd(data) => {
                 hold(self.turn == Some(data.turn), 3, || format!("{:?} is open", self.turn))?;
@@ -59,67 +64,45 @@ impl Steps {
                 );
                 hold(aborted || !self.interrupted, 32, || {
                     format!("`{}` after a cut answer", data.reason.kind())
-                })?;
-                self.turn = None;
+                })
             }
             EventBody::StepStart(at) => {
                 hold(self.turn == Some(at.turn), 4, || format!("turn {:?} is open", self.turn))?;
                 hold(self.at.is_none(), 4, || format!("step {:?} is open", self.at))?;
-                hold(at.step == self.last_step + 1, 4, || {
+                hold(self.last_step.checked_add(1) == Some(at.step), 4, || {
                     format!("step {} after step {}", at.step, self.last_step)
                 })?;
-                hold(!self.interrupted, 32, || "a step after a cut answer".to_owned())?;
-                self.at = Some(*at);
-                self.last_step = at.step;
-                self.settled = false;
-                self.calls.clear();
+                hold(!self.interrupted, 32, || "a step after a cut answer".to_owned())
             }
             EventBody::StepEnd(at) => {
                 hold(self.at == Some(*at), 4, || format!("step {:?} is open", self.at))?;
-                if let Some(call) = self.calls.iter().find(|call| call.results != 1) {
-                    return Err((35, format!("\"{}\" has {} results", call.id, call.results)));
+                match self.calls.iter().find(|call| call.results != 1) {
+                    Some(call) => Err((35, format!("\"{}\" has {} results", call.id, call.results))),
+                    None => Ok(()),
                 }
-                self.at = None;
             }
-            EventBody::SystemMessage(data) => self.inside(data.turn, data.step)?,
-            EventBody::DeveloperMessage(data) => self.inside(data.turn, data.step)?,
+            EventBody::SystemMessage(data) => self.inside(data.turn, data.step),
+            EventBody::DeveloperMessage(data) => self.inside(data.turn, data.step),
             EventBody::AssistantAttempt(data) => {
                 self.inside(data.turn, data.step)?;
-                hold(!self.settled, 30, || "an attempt after the answer".to_owned())?;
+                hold(!self.settled, 30, || "an attempt after the answer".to_owned())
             }
-            EventBody::AssistantMessage(data) if appended => self.answer(data)?,
+            EventBody::AssistantMessage(data) if appended => self.answer(data),
             EventBody::ToolCall(data) => {
                 self.inside(data.turn, data.step)?;
-                let call = self.calls.iter_mut().find(|call| call.id == data.call_id);
-                let Some(call) = call else {
-                    return Err((36, format!("nobody asked for \"{}\"", data.call_id)));
-                };
-                hold(!call.started, 36, || format!("\"{}\" starts twice", call.id))?;
-                call.started = true;
-            }
-            EventBody::ToolResult(data) if appended => {
-                self.inside(data.turn, data.step)?;
-                let id = data.message.tool_call_id.as_ref();
-                let at = self.calls.iter().position(|call| Some(&call.id) == id);
-                let Some(at) = at else {
-                    return Err((6, format!("nobody asked for {id:?}")));
-                };
-                let early = self.calls[..at].iter().find(|call| call.results == 0);
-                if let Some(early) = early {
-                    return Err((33, format!("goes before the result of \"{}\"", early.id)));
+                match self.calls.iter().find(|call| call.id == data.call_id) {
+                    Some(call) => {
+                        hold(!call.started, 36, || format!("\"{}\" starts twice", call.id))
+                    }
+                    None => Err((36, format!("nobody asked for \"{}\"", data.call_id))),
                 }
-                let never = data.error.as_ref().is_some_and(|e| e.code == TOOL_NOT_STARTED)
-                    && data.message.is_error == Some(true);
-                let call = &mut self.calls[at];
-                hold(call.started || never, 6, || format!("\"{}\" has not started", call.id))?;
-                call.results += 1;
             }
+            EventBody::ToolResult(data) if appended => self.result(data),
             EventBody::ToolResult(_) => {
-                hold(self.turn.is_some(), 7, || "a rewrite outside any turn".to_owned())?;
+                hold(self.turn.is_some(), 7, || "a rewrite outside any turn".to_owned())
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
     }
 
     fn inside(&self, turn: u32, step: u32) -> Result<(), Fault> {
@@ -127,20 +110,11 @@ impl Steps {
         hold(self.at == Some(named), 5, || format!("names {named:?}, open is {:?}", self.at))
     }
 
-    fn answer(&mut self, data: &AssistantMessage) -> Result<(), Fault> {
+    fn answer(&self, data: &AssistantMessage) -> Result<(), Fault> {
         self.inside(data.turn, data.step)?;
         hold(!self.settled, 30, || "a second answer".to_owned())?;
-        self.settled = true;
-        let calls = data.message.tool_calls().map(|call| Call {
-            id: call.id.clone(),
-            started: false,
-            results: 0,
-        });
-        self.calls = calls.collect();
-        hold(!data.interrupted || self.calls.is_empty(), 32, || {
-            "a cut answer that calls tools".to_owned()
-        })?;
-        self.interrupted |= data.interrupted;
+        let calls = data.message.tool_calls().next().is_some();
+        hold(!data.interrupted || !calls, 32, || "a cut answer that calls tools".to_owned())?;
         if data.stream.is_empty() {
             return Ok(());
         }
@@ -153,5 +127,67 @@ impl Steps {
         hold(content == data.message.content, 31, || {
             format!("the stream gives {content:?}, not {:?}", data.message.content)
         })
+    }
+
+    fn result(&self, data: &ToolResult) -> Result<(), Fault> {
+        self.inside(data.turn, data.step)?;
+        let id = data.message.tool_call_id.as_ref();
+        let at = self.calls.iter().position(|call| Some(&call.id) == id);
+        let Some(at) = at else {
+            return Err((6, format!("nobody asked for {id:?}")));
+        };
+        if let Some(early) = self.calls[..at].iter().find(|call| call.results == 0) {
+            return Err((33, format!("goes before the result of \"{}\"", early.id)));
+        }
+        let never = data.error.as_ref().is_some_and(|e| e.code == TOOL_NOT_STARTED)
+            && data.message.is_error == Some(true);
+        let call = &self.calls[at];
+        hold(call.started || never, 6, || format!("\"{}\" has not started", call.id))?;
+        hold(call.results == 0, 35, || format!("a second result of \"{}\"", call.id))
+    }
+
+    pub(super) fn take(&mut self, event: Candidate<'_>) {
+        match event.body {
+            EventBody::TurnStart(TurnStart { turn }) => {
+                *self = Self { turn: Some(*turn), last_turn: *turn, ..Self::default() };
+            }
+            EventBody::TurnEnd(_) => self.turn = None,
+            EventBody::StepStart(at) => {
+                *self = Self {
+                    at: Some(*at),
+                    last_step: at.step,
+                    settled: false,
+                    calls: Vec::new(),
+                    ..*self
+                };
+            }
+            EventBody::StepEnd(_) => self.at = None,
+            _ if event.is_replacement() => {}
+            EventBody::AssistantMessage(data) => {
+                self.settled = true;
+                self.interrupted |= data.interrupted;
+                let call = |call: &ToolCallBlock| Call {
+                    id: call.id.clone(),
+                    started: false,
+                    results: 0,
+                };
+                self.calls = data.message.tool_calls().map(call).collect();
+            }
+            EventBody::ToolCall(data) => {
+                if let Some(call) = self.call(Some(&data.call_id)) {
+                    call.started = true;
+                }
+            }
+            EventBody::ToolResult(data) => {
+                if let Some(call) = self.call(data.message.tool_call_id.as_ref()) {
+                    call.results += 1;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn call(&mut self, id: Option<&CallId>) -> Option<&mut Call> {
+        self.calls.iter_mut().find(|call| Some(&call.id) == id)
     }
 }

@@ -24,12 +24,7 @@ impl SessionCore {
         admission: Admission,
         mint: &mut dyn Mint,
     ) -> Result<Admitted, AppendError> {
-        let (log, state) = (self.log.clone(), self.state.clone());
-        let admitted = self.admit_all(admission, mint);
-        if admitted.is_err() {
-            (self.log, self.state) = (log, state);
-        }
-        admitted
+        self.all_or_none(|core| core.admit_all(admission, mint))
     }
 
     fn admit_all(

@@ -14,6 +14,7 @@ pub use command::{
 };
 
 use crate::{
+    candidate::Candidate,
     chunk::Failure,
     event::{
         Event, EventBody, InboxSpliced, InboxTarget, NewEvent, SharedEvent, StepAt, TurnEnd,
@@ -26,7 +27,8 @@ use crate::{
     log::Log,
     message::SharedMessage,
     repair::{self, UnsettledTail},
-    session_state::{AppendError, KnownKinds, LoadError, SessionState},
+    session_state::{AppendError, KnownKinds, LoadError, Planned, SessionState},
+    validator::{Validation, Validator},
 };
 
 /// Time and ids, injected: the core has neither.
@@ -44,6 +46,7 @@ pub struct SessionCore {
     log: Log,
     state: SessionState,
     gate: HistoryGate,
+    validation: Validation,
 }
 
 impl SessionCore {
@@ -55,7 +58,14 @@ impl SessionCore {
         known: &KnownKinds,
     ) -> Result<Self, LoadError> {
         let state = SessionState::fold(&log, known)?;
-        Ok(Self { header, log, state, gate: HistoryGate::new() })
+        let (gate, validation) = (HistoryGate::new(), Validation::default());
+        Ok(Self { header, log, state, gate, validation })
+    }
+
+    /// Holds these rules against what is appended from now on. One that is new folds the log, which
+    /// is not judged; one that held before goes on.
+    pub fn set_validators(&mut self, validators: &[Arc<dyn Validator>]) {
+        self.validation = self.validation.over(&self.log, validators);
     }
 
     /// The session's header.
@@ -111,11 +121,32 @@ impl SessionCore {
     }
 
     fn append_at(&mut self, event: NewEvent, time: i64) -> Result<SharedEvent, AppendError> {
-        let planned = self.state.check(&self.log, &event)?;
+        let (planned, validation) = self.plan(&event)?;
         let event: SharedEvent = Arc::new(event.at(planned.seq(), time));
         self.state.apply(&self.log, planned, &event);
         self.log.push(event.clone());
+        self.validation = validation;
         Ok(event)
+    }
+
+    fn plan(&self, event: &NewEvent) -> Result<(Planned, Validation), AppendError> {
+        let planned = self.state.check(&self.log, event)?;
+        let validation = self.validation.next(Candidate::new(planned.seq(), event))?;
+        Ok((planned, validation))
+    }
+
+    /// Runs appends that belong together: if one is refused, none has happened.
+    fn all_or_none<T>(
+        &mut self,
+        appends: impl FnOnce(&mut Self) -> Result<T, AppendError>,
+    ) -> Result<T, AppendError> {
+        // Not the gate, which no append touches and whose copy costs the whole history.
+        let before = (self.log.clone(), self.state.clone(), self.validation.clone());
+        let outcome = appends(self);
+        if outcome.is_err() {
+            (self.log, self.state, self.validation) = before;
+        }
+        outcome
     }
 
     /// All of the events, or none.
@@ -127,14 +158,7 @@ impl SessionCore {
         if let [_] = events.as_slice() {
             return events.into_iter().map(|event| self.append(event, mint)).collect();
         }
-        // Not the gate, which no append touches and whose copy costs the whole history.
-        let (log, state) = (self.log.clone(), self.state.clone());
-        let appended: Result<Vec<_>, _> =
-            events.into_iter().map(|event| self.append(event, mint)).collect();
-        if appended.is_err() {
-            (self.log, self.state) = (log, state);
-        }
-        appended
+        self.all_or_none(|core| events.into_iter().map(|event| core.append(event, mint)).collect())
     }
 
     fn fault(&self, cause: SpliceFault) -> AppendError {
@@ -197,15 +221,17 @@ impl SessionCore {
             }
         }
         let mut edited = Edited { removed: Vec::new(), inserted: Vec::new() };
-        for splice in splices {
-            let removed = self.state.inbox().removed(&splice).map(<[_]>::to_vec);
-            let removed = removed.map_err(|cause| self.fault(cause))?;
-            let inserted = splice.inserted.clone();
-            self.splice(splice, mint)?;
-            edited.removed.extend(removed);
-            edited.inserted.extend(inserted);
-        }
-        Ok(edited)
+        self.all_or_none(|core| {
+            for splice in splices {
+                let removed = core.state.inbox().removed(&splice).map(<[_]>::to_vec);
+                let removed = removed.map_err(|cause| core.fault(cause))?;
+                let inserted = splice.inserted.clone();
+                core.splice(splice, mint)?;
+                edited.removed.extend(removed);
+                edited.inserted.extend(inserted);
+            }
+            Ok(edited)
+        })
     }
 
     /// Whether a turn has taken this message. One that was only taken back may enter again.
@@ -230,8 +256,11 @@ impl SessionCore {
     fn open_turn(&mut self, mint: &mut dyn Mint) -> Result<Claimed, AppendError> {
         let turn = self.state.boundary().last_turn() + 1;
         let start = EventBody::TurnStart(TurnStart { turn });
-        self.append(NewEvent::log_only(start), mint)?;
-        self.claim(InboxTarget::NextTurn, mint)
+        // Whoever asked for the turn would not close one that it could not claim for.
+        self.all_or_none(|core| {
+            core.append(NewEvent::log_only(start), mint)?;
+            core.claim(InboxTarget::NextTurn, mint)
+        })
     }
 
     fn claim(&mut self, target: InboxTarget, mint: &mut dyn Mint) -> Result<Claimed, AppendError> {
@@ -294,7 +323,7 @@ impl SessionCore {
 
     fn repair(&mut self, tail: Option<&UnsettledTail>) -> Result<Repaired, AppendError> {
         let mut closers = repair::interrupted_closers(&self.log, tail);
-        let refused = |closer: &Event| self.state.check(&self.log, &unplaced(closer)).is_err();
+        let refused = |closer: &Event| self.plan(&unplaced(closer)).is_err();
         if tail.is_some() && closers.first().is_some_and(refused) {
             // A tail that the log does not take must not keep the turn open.
             closers = repair::interrupted_closers(&self.log, None);

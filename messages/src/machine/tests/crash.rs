@@ -3,13 +3,13 @@
 use proptest::prelude::*;
 
 use super::{
-    interleavings::{Run, folded, op},
+    interleavings::{Run, op},
     rig::Rig,
     world::{calls, says},
 };
 use crate::{
     event::InboxTarget,
-    invariants::Fate,
+    invariants::{Fate, Fates},
     log::Log,
     packed::StreamRecord,
     repair::{UnsettledTail, interrupted_closers},
@@ -41,20 +41,20 @@ proptest! {
         let log = run.rig.core.log().clone();
         for len in 0..=log.len() {
             let cut = prefix(&log, len);
-            let waiting = folded(&cut);
+            let waiting = Fates::of(&cut);
             let (rig, _) = take_over(&cut);
             let whole = rig.core.log();
             prop_assert!(prefix(whole, len).iter().eq(cut.iter()), "history is never rewritten");
             prop_assert!(interrupted_closers(whole, None).is_empty());
             // Prompts that waited were run, or wait behind one that was not.
-            let after = folded(whole);
+            let after = Fates::of(whole);
             for event in cut.iter() {
                 let crate::event::EventBody::InboxSpliced(splice) = &event.body else { continue };
                 for message in &splice.inserted {
-                    if waiting.fate(&message.id) == Some(Fate::Pending) {
-                        prop_assert_ne!(after.fate(&message.id), Some(Fate::Discarded));
+                    if waiting.get(&message.id) == Some(Fate::Pending) {
+                        prop_assert_ne!(after.get(&message.id), Some(Fate::Discarded));
                         let prompt = splice.target == InboxTarget::NextTurn;
-                        prop_assert!(!prompt || after.fate(&message.id) != Some(Fate::Pending));
+                        prop_assert!(!prompt || after.get(&message.id) != Some(Fate::Pending));
                     }
                 }
             }

@@ -12,8 +12,7 @@ use crate::{
     chunk::Failure,
     event::{CancelCause, EventBody, InboxTarget, TurnEndReason},
     id::MessageId,
-    invariants::{Fate, Invariants},
-    log::Log,
+    invariants::{Fate, Fates},
     machine::{Input, Recovery, Status},
 };
 
@@ -234,7 +233,7 @@ impl Run {
         if !rig.statuses.is_empty() {
             assert_eq!(rig.statuses.last(), Some(&Status::Idle));
         }
-        let invariants = folded(rig.core.log());
+        let fates = Fates::of(rig.core.log());
         for event in rig.core.log().iter() {
             let EventBody::TurnEnd(end) = &event.body else { continue };
             let repaired = matches!(end.reason, TurnEndReason::Interrupted | TurnEndReason::Forked);
@@ -242,14 +241,14 @@ impl Run {
         }
         for (_, accepted) in &rig.accepted {
             let Ok(accepted) = accepted else { continue };
-            assert!(invariants.fate(&accepted.id).is_some(), "invariant 39");
+            assert!(fates.get(&accepted.id).is_some(), "invariant 39");
         }
         let refused = rig.accepted.iter().filter(|accepted| accepted.1.is_err()).count();
         assert!(refused <= self.again as usize, "only a second send of an id is refused");
         let sent = (self.sent + self.again) as usize;
         assert_eq!(rig.accepted.len(), sent, "every sender is answered");
         for wake in &self.wakes {
-            if invariants.fate(&wake.id) != Some(Fate::Pending) || self.disposed {
+            if fates.get(&wake.id) != Some(Fate::Pending) || self.disposed {
                 continue;
             }
             let stopped = rig
@@ -289,12 +288,6 @@ impl Run {
     }
 }
 
-pub fn folded(log: &Log) -> Invariants {
-    let mut invariants = Invariants::new();
-    log.iter().try_for_each(|event| invariants.observe(event)).unwrap();
-    invariants
-}
-
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
@@ -323,9 +316,9 @@ proptest! {
         }
         run.settle();
         run.judge();
-        let invariants = folded(run.rig.core.log());
+        let fates = Fates::of(run.rig.core.log());
         for n in 1..=count as u32 {
-            let fate = invariants.fate(&format!("m{n}").into());
+            let fate = fates.get(&format!("m{n}").into());
             prop_assert_eq!(fate, Some(Fate::Claimed { turn: n }));
         }
         prop_assert_eq!(run.rig.state().boundary().last_turn(), count as u32);

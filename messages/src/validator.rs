@@ -1,0 +1,105 @@
+//! Rules beyond the core's own, held against each event before it is committed.
+
+use std::{
+    fmt,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+};
+
+use crate::{candidate::Candidate, log::Log};
+
+/// A rule that every session's log keeps.
+///
+/// It is asked for each event that the core itself would take. A refusal fails the append with code
+/// `INVARIANT`, and leaves the log as it was. What is stored already is never refused.
+pub trait Validator: Send + Sync + 'static {
+    /// Names the rule in errors, and to allow and block it.
+    fn name(&self) -> &str;
+
+    /// What the rule remembers of an empty log.
+    fn trace(&self) -> Box<dyn Trace>;
+}
+
+/// What a rule remembers of one session's log. Pure: it decides by the events alone.
+pub trait Trace: Send + Sync + 'static {
+    /// Takes the next event, and says how it breaks the rule if it does.
+    ///
+    /// A live event is taken by a fork, which takes the trace's place once the event is committed: an
+    /// event that this or another rule refuses leaves nothing behind. For an event of a log that
+    /// existed before, the answer changes nothing, and the trace goes on from what this made of it. A
+    /// panic is a refusal.
+    fn follow(&mut self, event: Candidate<'_>) -> Result<(), String>;
+
+    /// An equal trace. Asked for each event: it must be cheap, however long the log.
+    fn fork(&self) -> Box<dyn Trace>;
+}
+
+/// An event broke a rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("refused by validator \"{validator}\": {reason}")]
+pub struct Veto {
+    /// The rule.
+    pub validator: String,
+    /// How.
+    pub reason: String,
+}
+
+impl Veto {
+    /// Stable, for programs.
+    pub fn code(&self) -> &'static str {
+        "INVARIANT"
+    }
+}
+
+/// The validators of one session, each with its trace. Clones share the traces.
+#[derive(Clone, Default)]
+pub(crate) struct Validation(Vec<Followed>);
+
+#[derive(Clone)]
+struct Followed {
+    validator: Arc<dyn Validator>,
+    trace: Arc<dyn Trace>,
+}
+
+impl Validation {
+    /// Follows a log with these validators. One that followed it before goes on.
+    pub(crate) fn over(&self, log: &Log, validators: &[Arc<dyn Validator>]) -> Self {
+        let follow = |validator: &Arc<dyn Validator>| {
+            let known = self.0.iter().find(|known| Arc::ptr_eq(&known.validator, validator));
+            known.cloned().unwrap_or_else(|| {
+                let mut trace = validator.trace();
+                for event in log.iter() {
+                    let _ = asked(&mut *trace, Candidate::from(&**event));
+                }
+                Followed { validator: validator.clone(), trace: trace.into() }
+            })
+        };
+        Self(validators.iter().map(follow).collect())
+    }
+
+    /// The traces after an event, if no rule refuses it.
+    pub(crate) fn next(&self, event: Candidate<'_>) -> Result<Self, Veto> {
+        let follow = |Followed { validator, trace }: &Followed| {
+            let mut trace = trace.fork();
+            asked(&mut *trace, event)
+                .map_err(|reason| Veto { validator: validator.name().to_owned(), reason })?;
+            Ok(Followed { validator: validator.clone(), trace: trace.into() })
+        };
+        self.0.iter().map(follow).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Debug for Validation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|followed| followed.validator.name())).finish()
+    }
+}
+
+/// A rule may be a plugin's: its panic must not be the session's.
+fn asked(trace: &mut dyn Trace, event: Candidate<'_>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(|| trace.follow(event))).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+        Err(format!("it panicked: {}", text.unwrap_or("(no message)")))
+    })
+}
