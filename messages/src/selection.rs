@@ -25,6 +25,11 @@ impl ModelSelection {
         self.pending.as_ref().or(self.last_used.as_ref())
     }
 
+    /// Whether [`ModelSelection::apply`] heeds the event.
+    pub fn is_changed_by(body: &EventBody) -> bool {
+        matches!(body, EventBody::ModelSelection(_) | EventBody::RequestHeader(_))
+    }
+
     /// Folds an event.
     pub fn apply(&mut self, body: &EventBody) {
         match body {

@@ -183,7 +183,7 @@ pub struct SessionState {
     history: History,
     boundary: Boundary,
     requests: RequestFolds,
-    selection: ModelSelection,
+    selection: Arc<ModelSelection>,
     tools: ToolHistory,
     recovery: RecoveryTracker,
     runtime_context: RuntimeContext,
@@ -275,7 +275,9 @@ impl SessionState {
         let told = self.tools.apply(log, body);
         assert!(told.is_ok(), "checked developer message: {told:?}");
         self.requests.apply(seq, body);
-        self.selection.apply(body);
+        if ModelSelection::is_changed_by(body) {
+            Arc::make_mut(&mut self.selection).apply(body);
+        }
         let candidate = Candidate::from(event);
         self.recovery.observe(candidate);
         self.runtime_context.apply(candidate);
@@ -331,7 +333,7 @@ impl SessionState {
     }
 
     /// The chosen model.
-    pub fn selection(&self) -> &ModelSelection {
+    pub fn selection(&self) -> &Arc<ModelSelection> {
         &self.selection
     }
 

@@ -73,6 +73,10 @@ impl<F: ?Sized + Send + Sync + 'static> Listeners<F> {
         let admitted = entries.iter().filter(|entry| scope.is_within(entry.scope));
         admitted.map(|entry| entry.listener.clone()).collect()
     }
+
+    fn none_admitted(&self, scope: &Scope) -> bool {
+        !self.0.load().iter().any(|entry| scope.is_within(entry.scope))
+    }
 }
 
 /// A point that listeners wrap around a default: the value flows in through the listeners in
@@ -134,6 +138,11 @@ impl<I: Send + 'static, O: Send + 'static> Around<I, O> {
         self.listeners.add(scope, true, Arc::new(listener))
     }
 
+    /// Whether any listener would run.
+    pub fn is_empty_for(&self, scope: &Scope) -> bool {
+        self.listeners.none_admitted(scope)
+    }
+
     /// Runs the chain that `scope` admits around `base`. The listeners are those of this moment.
     pub fn run<B, Fut>(&self, scope: &Scope, input: I, base: B) -> BoxFuture<'static, HookResult<O>>
     where
@@ -180,7 +189,7 @@ impl<I: Clone + Send + 'static> Serial<I> {
 
     /// Whether any listener would run.
     pub fn is_empty_for(&self, scope: &Scope) -> bool {
-        self.listeners.admitted(scope).is_empty()
+        self.listeners.none_admitted(scope)
     }
 
     /// Runs the listeners that `scope` admits, in order.

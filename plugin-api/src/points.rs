@@ -45,6 +45,15 @@ pub struct Hooks {
 }
 
 /// A proposed step.
+///
+/// What was claimed cannot be changed in place:
+///
+/// ```compile_fail,E0596
+/// fn redact(input: playhouse_plugin_api::points::PreStep) {
+///     let mut messages = input.messages;
+///     messages[0].content.clear();
+/// }
+/// ```
 #[derive(Debug, Clone)]
 pub struct PreStep {
     /// Whose.
@@ -53,6 +62,8 @@ pub struct PreStep {
     pub at: StepAt,
     /// The claimed messages. To change one, return a new one.
     pub messages: Arc<[SharedMessage]>,
+    /// Whether the step comes even without messages: tool results wait for the model.
+    pub owed: bool,
     /// The captured choice of model.
     pub choice: ModelChoice,
     /// Fires when the turn is cancelled.

@@ -19,6 +19,7 @@ use playhouse_messages::{
     log::Log,
     protocol::{CommandNo, SessionMessage, WriterMessage},
     runtime_context::RuntimeContext,
+    selection::ModelSelection,
     session::{Reply, SessionCore},
     session_state::{AppendError, KnownKinds, LoadError},
 };
@@ -64,6 +65,8 @@ pub struct SessionView {
     pub inbox: Inbox,
     /// What the model was last told of the runtime.
     pub runtime_context: RuntimeContext,
+    /// The chosen model, and the last one used.
+    pub selection: Arc<ModelSelection>,
     /// Counts the changes of the surface other than appends.
     pub content_generation: u64,
     /// The last turn that was opened; 0 for none.
@@ -89,6 +92,7 @@ impl SessionView {
             log: core.log().clone(),
             inbox: core.state().inbox().clone(),
             runtime_context: core.state().runtime_context().clone(),
+            selection: core.state().selection().clone(),
             content_generation: core.state().surface().content_generation(),
             last_turn: core.state().boundary().last_turn(),
             failed_attempts: core.state().boundary().open_step().map_or(0, |step| step.attempts),

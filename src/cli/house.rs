@@ -8,6 +8,7 @@ use playhouse_plugin_api::{
     creation::{AgentHandle, CreateError, NewAgent},
     options::AgentOptions,
 };
+use playhouse_policies::ModelNotice;
 use playhouse_stores::{JournalStore, JournalStoreConfig};
 use playhouse_subagents::{EVENT_KINDS, Subagents};
 use playhouse_supervisor::{
@@ -67,6 +68,7 @@ pub async fn open(
     let furnish = async {
         register(harness.world(), adapters)?;
         set_up(harness.host(crate::Identity).await).await?;
+        set_up(harness.host(ModelNotice).await).await?;
         for name in plugins {
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,
@@ -149,6 +151,22 @@ async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError>
     };
     let text = format!("plugin \"{}\" could not be set up: {}", plugin.name(), failed.message);
     Err(CliError::Library(Failure::new(failed.code, text)))
+}
+
+/// The same agent, whose route was declared and not just defaulted: a session that it resumes goes on
+/// with that, and says so in its log before the agent is live.
+pub fn declaring(new: NewAgent) -> NewAgent {
+    let Some(choice) = new.options.model.clone() else { return new };
+    new.set_up(move |agent| {
+        let choice = choice.clone();
+        async move {
+            let model = agent.model();
+            if model.current().as_ref() != Some(&choice) {
+                model.select(choice).await?;
+            }
+            Ok(())
+        }
+    })
 }
 
 /// Makes the agent that drives the chosen session. A fresh session's id begins with the label.

@@ -173,11 +173,13 @@ impl Run {
         }
         let cwd = self.cwd.as_deref().or_else(|| chosen.and_then(|agent| agent.cwd.as_deref()));
         let cwd = house::working_dir(cwd)?;
+        let declared = self.model.is_some() || chosen.is_some_and(|agent| agent.model.is_some());
+        let new = NewAgent::new(options).cwd(cwd);
         Ok(Plan {
             providers,
             session,
             label: chosen.map(|agent| agent.id.clone()),
-            new: NewAgent::new(options).cwd(cwd),
+            new: if declared { house::declaring(new) } else { new },
         })
     }
 

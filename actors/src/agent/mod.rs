@@ -6,6 +6,7 @@
 //! cancels that were announced meanwhile, and runs the input that was sent to be run.
 
 mod actor;
+mod answer;
 mod checkpoint;
 mod host;
 mod shell;

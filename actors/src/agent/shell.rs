@@ -182,10 +182,10 @@ impl Shell {
                     let _ = reply.send(granted);
                 }
             }
-            Effect::Propose { task, at, choice, claimed } => {
+            Effect::Propose { task, at, choice, claimed, owed } => {
                 let job = self.job();
                 self.run(task, at.turn, at.step, async move {
-                    Completion::Proposed(work::propose(job, at, choice, claimed).await)
+                    Completion::Proposed(work::propose(job, at, choice, claimed, owed).await)
                 });
             }
             Effect::Prepare { task, at, choice, seed } => {

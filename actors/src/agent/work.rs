@@ -4,7 +4,7 @@
 use std::{future::Future, sync::Arc};
 
 use playhouse_messages::{
-    chunk::{Failure, StreamChunk},
+    chunk::Failure,
     config::{CallConfig, ModelChoice},
     content::ToolCallBlock,
     event::StepAt,
@@ -13,7 +13,7 @@ use playhouse_messages::{
     message::SharedMessage,
     packed::{StreamPacker, TimedChunk},
     prepared::Prepared,
-    protocol::{ProviderMessage, StreamRequest, WriterMessage},
+    protocol::{ProviderMessage, WriterMessage},
     repair::UnsettledTail,
     request::{FrozenRequest, check_proposal},
     runtime_context::ContextSection,
@@ -23,7 +23,6 @@ use playhouse_plugin_api::{
     agent::{Agent, AgentFault},
     cancel::CancelToken,
     hook::HookResult,
-    llm::terminal_chunk,
     points::{PreStep, RequestError, RequestProposal, TurnStopping},
     prompt::{AssembleContext, Assembly, render_prompt, runtime_sections},
     slot::Gone,
@@ -31,16 +30,13 @@ use playhouse_plugin_api::{
     world::World,
 };
 use ractor::ActorCell;
-use tokio::sync::mpsc;
 
 use super::{
+    answer::{Answer, CHUNKS_AHEAD_MAX},
     checkpoint::{checkpoint, is_strict},
     host::AgentHost,
 };
 use crate::provider::is_unserved;
-
-/// Chunks that a provider may be ahead of the attempt that consumes them: the stream's credit.
-const CHUNKS_AHEAD_MAX: usize = 64;
 
 /// For whom a piece of work runs.
 #[derive(Clone)]
@@ -69,7 +65,7 @@ impl Job {
     }
 
     /// Awaits work that is safe to drop, until the turn is cancelled.
-    async fn until_cancelled<T>(
+    pub(super) async fn until_cancelled<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
@@ -96,6 +92,7 @@ pub(super) async fn propose(
     at: StepAt,
     choice: ModelChoice,
     claimed: Vec<SharedMessage>,
+    owed: bool,
 ) -> Result<Proposal, Failure> {
     job.until_cancelled(checkpoint(&job.agent)).await?;
     let context = job.assemble_context(&choice);
@@ -109,6 +106,7 @@ pub(super) async fn propose(
         agent: job.agent.clone(),
         at,
         messages: claimed.into(),
+        owed,
         choice,
         cancel: job.cancel.clone(),
     };
@@ -182,7 +180,10 @@ pub(super) async fn dispatch(
         return Streamed::NotStarted(failure);
     }
     let CallConfig { provider, model, .. } = prepared.config.clone();
-    let mut chunks = send(&job, &prepared, request);
+    let mut answer = match Answer::open(&job, at, &prepared, request).await {
+        Ok(answer) => answer,
+        Err(failure) => return Streamed::NotStarted(failure),
+    };
     let session = job.agent.session();
     let route = prepared.config.route();
     let shown = session.cell().feed().start(attempt_id(session.id(), attempt), at, route);
@@ -196,22 +197,18 @@ pub(super) async fn dispatch(
         strict: is_strict(&job.agent),
     };
     let mut arrived = Vec::with_capacity(CHUNKS_AHEAD_MAX);
-    let mut finished = false;
-    while !finished {
-        let count =
-            job.cancel.race(chunks.recv_many(&mut arrived, CHUNKS_AHEAD_MAX)).await.unwrap_or(0);
+    let mut end = None;
+    while end.is_none() {
+        end = job.cancel.race(answer.next(&mut arrived)).await.flatten();
         if job.cancel.is_cancelled() {
             break;
-        }
-        if count == 0 {
-            // The provider's actor died with the stream.
-            let failure = Failure::new("TRANSPORT", "the provider's actor ended before its stream");
-            arrived.push(terminal_chunk(failure, &job.cancel));
         }
         let time = job.world.clock.now_ms();
         let batch: Vec<TimedChunk> =
             arrived.drain(..).map(|chunk| TimedChunk { time, chunk }).collect();
-        finished = batch.iter().any(|timed| matches!(timed.chunk, StreamChunk::Finish { .. }));
+        if batch.is_empty() {
+            continue;
+        }
         tail.write(&job.agent, &batch).await;
         for timed in &batch {
             stream.push(timed.clone());
@@ -219,27 +216,7 @@ pub(super) async fn dispatch(
         shown.show(batch);
     }
     let message_id = job.world.ids.message();
-    Streamed::Stream { stream: Box::new(stream), end: StreamEnd::Ended, message_id }
-}
-
-/// Hands the bound call to its provider's actor.
-fn send(job: &Job, prepared: &Prepared, request: FrozenRequest) -> mpsc::Receiver<StreamChunk> {
-    let (sender, receiver) = mpsc::channel(CHUNKS_AHEAD_MAX);
-    let provider = &prepared.config.provider;
-    let Some(ticket) = prepared.ticket.clone() else {
-        let failure = Failure::new(
-            "NO_ADAPTER",
-            format!("no adapter registered for provider \"{provider}\""),
-        );
-        // A fresh channel has room for one.
-        let _ = sender.try_send(terminal_chunk(failure, &job.cancel));
-        return receiver;
-    };
-    let session_id = job.agent.id().clone();
-    let request = StreamRequest { ticket, request, session_id, chunks: sender };
-    // If the actor is gone, the channel closes, which is how its death looks anyway.
-    let _ = job.world.providers.slot(provider).cast(ProviderMessage::Stream(Box::new(request)));
-    receiver
+    Streamed::Stream { stream: Box::new(stream), end: end.unwrap_or(StreamEnd::Ended), message_id }
 }
 
 /// The stored stream of an attempt: written before it is shown, so that a crash keeps what was seen.

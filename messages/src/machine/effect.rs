@@ -37,6 +37,8 @@ pub enum Effect {
         choice: ModelChoice,
         /// The claimed messages.
         claimed: Vec<SharedMessage>,
+        /// Whether the step comes even without messages: tool results wait for the model.
+        owed: bool,
     },
     /// Run the request chain, prepare the call, gather the runtime facts.
     Prepare {

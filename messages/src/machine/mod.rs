@@ -375,7 +375,8 @@ impl Machine {
         let Phase::Running(run) = &mut self.phase else { return };
         let at = StepAt { turn: run.turn, step: run.step + 1 };
         run.stage = Stage::Proposing { task, choice: choice.clone() };
-        out.push(Effect::Propose { task, at, choice, claimed: claimed.messages });
+        let owed = run.step > 0 && run.ends.is_none();
+        out.push(Effect::Propose { task, at, choice, claimed: claimed.messages, owed });
     }
 
     /// S14: claims steering for a further step, unless the turn has had its steps.

@@ -1,10 +1,12 @@
 //! Agents as plugins and programs see them.
 
 mod cell;
+mod model;
 
 use std::{fmt, future::Future, sync::Arc};
 
 pub use cell::{AgentCell, AgentFault, AgentParts, AnnouncedCancel, Disposal};
+pub use model::{AgentModel, SelectError};
 use playhouse_messages::{
     chunk::Failure,
     event::{CancelCause, InboxTarget},

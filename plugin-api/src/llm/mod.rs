@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cancel::CancelToken;
 
+mod call;
 mod error;
 mod images;
 mod normalise;
@@ -24,10 +25,11 @@ mod registry;
 #[allow(clippy::unwrap_used)]
 mod scenario;
 
+pub use call::{CallInput, DirectCall, ModelCall, ModelStream, StepCall};
 pub use error::{LlmError, ModelPart};
 pub use images::LoadedImages;
 pub use normalise::{ChunkStream, normalise, terminal_chunk};
-pub use prepare::{CallInput, EncodingKey, PreparedCall};
+pub use prepare::{EncodingKey, PreparedCall};
 pub use registry::{AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard};
 
 /// Speaks one provider's wire.

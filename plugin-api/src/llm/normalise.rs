@@ -22,6 +22,14 @@ pub fn normalise(
     cancel: CancelToken,
 ) -> ChunkStream {
     let stream = if cfg!(debug_assertions) { protocol_check::checked(stream) } else { stream };
+    finished(stream, cancel)
+}
+
+/// As [`normalise`], for a stream whose chunks may come in any order.
+pub(super) fn finished(
+    stream: BoxStream<'static, Result<StreamChunk, Failure>>,
+    cancel: CancelToken,
+) -> ChunkStream {
     let state = Boundary { stream: Some(stream), cancel, finished: false };
     futures::stream::unfold(state, |mut state| async move {
         let chunk = state.next().await?;

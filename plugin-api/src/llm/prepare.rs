@@ -17,19 +17,21 @@ use playhouse_messages::{
         AdapterDefaults, CallConfig, RequestContext, Route, SystemPromptUpdate, ToolList,
         ToolUpdate,
     },
-    id::SessionId,
     message::SharedMessage,
     prepared::{Prepared, Ticket},
 };
 
 use super::{
-    ChunkStream, EncodeInput, Frame, FrameInput, LlmAdapter, LlmError, LlmRegistry, LlmRequest,
-    LoadedImages, ModelInfo, ModelPart, Purpose, RequestBody, RetryPolicy, normalise,
+    CallInput, ChunkStream, EncodeInput, Frame, FrameInput, LlmAdapter, LlmError, LlmRegistry,
+    LlmRequest, LoadedImages, ModelInfo, ModelPart, Purpose, RequestBody, RetryPolicy, normalise,
     normalise::{panicked, terminal_chunk},
     project,
     registry::RouteEntry,
 };
 use crate::cancel::CancelToken;
+
+pub(super) const CONFIG_CHANGED: &str = "prepared LLM call config changed before adapter dispatch";
+pub(super) const DISPATCHED_TWICE: &str = "a prepared LLM call can only be dispatched once";
 
 impl LlmRegistry {
     /// Binds the route's registration, resolves the model and fills in defaults. What the call needs
@@ -71,25 +73,6 @@ impl LlmRegistry {
             used: AtomicBool::new(false),
         })
     }
-
-    /// Prepares and sends a call in one go, for calls outside an agent's loop. Whatever goes wrong,
-    /// a missing adapter included, is a `Finish` chunk.
-    pub fn call(&self, config: CallConfig, input: CallInput) -> ChunkStream {
-        let registry = self.clone();
-        let cancel = input.cancel.clone();
-        let answer = async move {
-            let call = registry.prepare(config, &input.cancel).await?;
-            call.stream(call.request(input)?)
-        };
-        let stream = answer.map(move |answer| match answer {
-            Ok(stream) => stream,
-            Err(error) => {
-                let chunk = terminal_chunk(error.into(), &cancel);
-                futures::stream::iter([chunk]).boxed()
-            }
-        });
-        stream.flatten_stream().boxed()
-    }
 }
 
 /// A call that is ready to be sent, once.
@@ -110,23 +93,6 @@ pub struct EncodingKey {
     hides_images: bool,
     /// The routes whose replay state the adapter gets back: those that the same instance serves.
     peers: Arc<[Arc<str>]>,
-}
-
-/// What [`PreparedCall::request`] makes a request of.
-#[derive(Debug, Clone, Default)]
-pub struct CallInput {
-    /// The conversation.
-    pub messages: Vec<SharedMessage>,
-    /// The bytes of its images.
-    pub images: LoadedImages,
-    /// The tools to declare.
-    pub tools: ToolList,
-    /// The session, for attribution.
-    pub session_id: Option<SessionId>,
-    /// What the call is for, if not an agent's step.
-    pub purpose: Option<Purpose>,
-    /// Fires when the caller no longer wants the answer.
-    pub cancel: CancelToken,
 }
 
 impl PreparedCall {
@@ -250,7 +216,7 @@ impl PreparedCall {
     ///
     /// As [`PreparedCall::encode`] and [`PreparedCall::frame`].
     pub fn request(&self, input: CallInput) -> Result<LlmRequest, LlmError> {
-        let CallInput { messages, images, tools, session_id, purpose, cancel } = input;
+        let CallInput { messages, images, tools, session_id, purpose, cancel, .. } = input;
         let messages: Vec<_> = messages.iter().map(|message| self.project(message)).collect();
         let encoded: Vec<_> = messages
             .iter()
@@ -261,7 +227,7 @@ impl PreparedCall {
         Ok(LlmRequest { config, messages, tools, session_id, purpose, body, cancel })
     }
 
-    /// Sends the call. Dropping the stream aborts it.
+    /// Sends the call to the adapter, below all stream listeners. Dropping the stream aborts it.
     ///
     /// # Errors
     ///
@@ -269,12 +235,10 @@ impl PreparedCall {
     /// does not use the call up). Everything later is a `Finish` chunk.
     pub fn stream(&self, request: LlmRequest) -> Result<ChunkStream, LlmError> {
         if request.config != self.config {
-            let reason = "prepared LLM call config changed before adapter dispatch";
-            return Err(LlmError::InvalidPreparedCall { reason });
+            return Err(LlmError::InvalidPreparedCall { reason: CONFIG_CHANGED });
         }
         if self.used.swap(true, Ordering::AcqRel) {
-            let reason = "a prepared LLM call can only be dispatched once";
-            return Err(LlmError::InvalidPreparedCall { reason });
+            return Err(LlmError::InvalidPreparedCall { reason: DISPATCHED_TWICE });
         }
         let cancel = request.cancel.clone();
         let start = AssertUnwindSafe(|| self.entry.adapter.stream(request));

@@ -7,21 +7,24 @@ use std::{
 
 use tokio::sync::watch;
 
-use super::{LlmAdapter, LlmError, ModelInfo, RetryPolicy};
-use crate::cancel::CancelToken;
+use super::{LlmAdapter, LlmError, ModelCall, ModelInfo, ModelStream, RetryPolicy};
+use crate::{cancel::CancelToken, hook::Around, scope::Scope};
 
-/// The provider routes and the adapters behind them. Clones share it.
+/// The provider routes, the adapters behind them, and the point where listeners wrap their streams.
+/// Clones share it.
 ///
 /// Every change is all or nothing, and moves the generation that [`LlmRegistry::changes`] watches.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub struct LlmRegistry {
     shared: Arc<Shared>,
 }
 
-#[derive(Default)]
 struct Shared {
     routes: Mutex<Routes>,
     generation: watch::Sender<u64>,
+    streams: Around<ModelCall, ModelStream>,
+    /// Where calls that name no scope stand.
+    scope: Scope,
 }
 
 #[derive(Default)]
@@ -52,9 +55,33 @@ pub struct ProviderInfo {
 }
 
 impl LlmRegistry {
-    /// An empty registry.
+    /// An empty registry, at a root scope of its own.
     pub fn new() -> Self {
-        Self::default()
+        Self::at(Scope::root("models"))
+    }
+
+    /// An empty registry. Calls that name no scope go through the stream listeners of this one.
+    pub fn at(scope: Scope) -> Self {
+        let (routes, generation) = (Mutex::default(), watch::Sender::default());
+        Self { shared: Arc::new(Shared { routes, generation, streams: Around::new(), scope }) }
+    }
+
+    /// Wraps every model stream, of agents' requests and of [`LlmRegistry::call`] alike.
+    ///
+    /// A listener may wrap the chunks of `next`'s stream, answer with a stream of its own (also on a
+    /// route that no adapter serves), ask twice, or change a call that was built by hand. An `Err`,
+    /// of the listener or of its stream, is its own failure: it ends an agent's step, and
+    /// `request_error` does not hear of it; to report a failure of the model, yield a
+    /// [`terminal_chunk`](super::terminal_chunk).
+    ///
+    /// A cancel drops the listener's future and its stream at their next await, and with them what
+    /// they wrap.
+    pub fn on_stream(&self) -> &Around<ModelCall, ModelStream> {
+        &self.shared.streams
+    }
+
+    pub(super) fn scope(&self) -> &Scope {
+        &self.shared.scope
     }
 
     /// Registers an adapter for these routes, or for none of them.
@@ -160,6 +187,12 @@ impl LlmRegistry {
 
     fn changed(&self) {
         self.shared.generation.send_modify(|generation| *generation += 1);
+    }
+}
+
+impl Default for LlmRegistry {
+    fn default() -> Self {
+        Self::new()
     }
 }
 

@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{
     chunk::Failure,
-    config::ModelChoice,
-    event::{CancelCause, EventBody},
+    event::CancelCause,
     message::{Message, Source},
-    selection::ModelSelection,
 };
 use playhouse_plugin_api::{
     agent::Agent,
@@ -134,24 +132,11 @@ pub async fn spawn(world: &Arc<World>, request: ChildRequest) -> Result<Run, Chi
 /// The parent's options, overlaid.
 fn options(request: &ChildRequest, max_depth: u32) -> AgentOptions {
     let mut options = request.parent.options().clone();
-    options.model = request.options.model.clone().or_else(|| choice_of(&request.parent));
+    options.model = request.options.model.clone().or_else(|| request.parent.model().current());
     options.max_tokens = request.options.max_tokens.or(options.max_tokens);
     options.max_steps = request.options.max_steps.unwrap_or(options.max_steps);
     options.max_depth = max_depth;
     options
-}
-
-/// What the agent's next step would use: what its session says, or its options.
-fn choice_of(agent: &Agent) -> Option<ModelChoice> {
-    let log = agent.session().log();
-    let is_header = |body: &EventBody| matches!(body, EventBody::RequestHeader(_));
-    let last = log.range(0..log.len()).rev().find(|event| is_header(&event.body));
-    let from = last.map_or(0, |event| event.seq);
-    let mut selection = ModelSelection::new();
-    for event in log.range(from..log.len()) {
-        selection.apply(&event.body);
-    }
-    selection.next().cloned().or_else(|| agent.options().model.clone())
 }
 
 /// What happens to a child before it is live.

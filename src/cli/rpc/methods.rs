@@ -42,7 +42,7 @@ pub(super) struct Server {
 }
 
 /// JSON text, or why there is none.
-type Answer = Result<String, RpcError>;
+pub(super) type Answer = Result<String, RpcError>;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -61,8 +61,8 @@ struct MakeParams {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct AgentParams {
-    agent: String,
+pub(super) struct AgentParams {
+    pub(super) agent: String,
 }
 
 #[derive(Deserialize)]
@@ -149,7 +149,7 @@ fn read<T: DeserializeOwned>(params: Value) -> Result<T, RpcError> {
     serde_json::from_value(params).map_err(|fault| RpcError::invalid_params(fault.to_string()))
 }
 
-fn ok(value: Value) -> Answer {
+pub(super) fn ok(value: Value) -> Answer {
     Ok(value.to_string())
 }
 
@@ -169,6 +169,8 @@ impl Server {
             "agent/whenIdle" => self.when_idle(read(params)?).await,
             "agent/dispose" => self.dispose(read(params)?).await,
             "agent/list" => self.list(),
+            "model/get" => self.model(read(params)?),
+            "model/select" => self.select_model(read(params)?).await,
             "inbox/list" => self.inbox(read(params)?),
             "inbox/splice" => self.splice(read(params)?).await,
             "config/set" => self.configure(read(params)?),
@@ -180,7 +182,7 @@ impl Server {
         }
     }
 
-    fn agent(&self, id: &str) -> Result<Agent, RpcError> {
+    pub(super) fn agent(&self, id: &str) -> Result<Agent, RpcError> {
         self.harness.agent(&SessionId::from(id)).ok_or_else(|| {
             let text = format!(
                 "no agent \"{id}\" is live; make one with agent/create, or agent/resume its session"
@@ -254,7 +256,9 @@ impl Server {
             self.providers.check(&model.provider)?;
         }
         let cwd = params.cwd.as_deref().or_else(|| entry.and_then(|agent| agent.cwd.as_deref()));
-        Ok(NewAgent::new(options).cwd(house::working_dir(cwd)?))
+        let new = NewAgent::new(options).cwd(house::working_dir(cwd)?);
+        let declared = params.model.is_some() || entry.is_some_and(|agent| agent.model.is_some());
+        Ok(if declared { house::declaring(new) } else { new })
     }
 
     /// The message that is meant, and whether its id is the client's, so that sending it again is no

@@ -6,6 +6,7 @@
 
 mod client_tools;
 mod methods;
+mod models;
 mod notify;
 mod wire;
 
@@ -284,6 +285,7 @@ impl Server {
             self.providers.check(&model.provider)?;
         }
         let new = NewAgent::new(options).cwd(house::working_dir(agent.cwd.as_deref())?);
+        let new = if agent.model.is_some() { house::declaring(new) } else { new };
         let made = house::enter(&self.harness, &agent.session, Some(&agent.id), new).await?;
         self.told.joined(&made).await;
         Ok(())

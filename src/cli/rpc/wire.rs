@@ -1,7 +1,11 @@
 //! JSON-RPC 2.0 messages, one a line.
 
 use playhouse_messages::chunk::Failure;
-use playhouse_plugin_api::{agent::AgentError, session::SessionError, store::StoreError};
+use playhouse_plugin_api::{
+    agent::{AgentError, SelectError},
+    session::SessionError,
+    store::StoreError,
+};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -60,6 +64,12 @@ impl From<AgentError> for RpcError {
 
 impl From<SessionError> for RpcError {
     fn from(error: SessionError) -> Self {
+        Failure::from(error).into()
+    }
+}
+
+impl From<SelectError> for RpcError {
+    fn from(error: SelectError) -> Self {
         Failure::from(error).into()
     }
 }

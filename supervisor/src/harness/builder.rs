@@ -182,7 +182,7 @@ impl HarnessBuilder {
             ids: self.ids,
             scope: scope.clone(),
             hooks: Hooks::default(),
-            models: LlmRegistry::new(),
+            models: LlmRegistry::at(scope.clone()),
             tools,
             prompts: PromptRegistry::new(),
             services: Services::new(),
