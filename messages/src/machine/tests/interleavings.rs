@@ -75,7 +75,7 @@ fn world() -> impl Strategy<Value = World> {
         6 => answer().prop_map(World::Answer),
         1 => pre.prop_map(World::Pre),
         1 => Just(World::Unprepared),
-        3 => verdict().prop_map(World::Verdict),
+        2 => verdict().prop_map(World::Verdict),
         1 => Just(World::BadVerdict),
         1 => Just(World::Executor),
         1 => Just(World::Stopping),
@@ -339,7 +339,7 @@ fn the_interleavings_reach_every_ending() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
     let mut words = std::collections::BTreeSet::new();
-    for _ in 0..600 {
+    for _ in 0..400 {
         let ops = prop::collection::vec(op(), 0..60).new_tree(&mut runner).unwrap().current();
         let mut run = Run::new(Rig::new());
         ops.into_iter().for_each(|op| run.op(op));
