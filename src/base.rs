@@ -10,8 +10,8 @@ use playhouse_plugin_api::{
 use crate::{HarnessBuilder, minimal};
 
 /// A harness with the defaults: the identity section of the system prompt; with the feature
-/// `policies`, the notice that the model has changed; with the feature `subagents`, delegation to
-/// child agents. It has no store and no models yet.
+/// `policies`, retry of failed requests and a notice when the model has changed; with the feature
+/// `subagents`, delegation to child agents. It has no store and no models yet.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -34,6 +34,8 @@ pub fn base() -> HarnessBuilder {
     let builder = builder.plugin(playhouse_policies::ModelNotice);
     #[cfg(feature = "subagents")]
     let builder = with_subagents(builder, playhouse_subagents::Subagents::new());
+    #[cfg(feature = "policies")]
+    let builder = with_retry(builder, playhouse_policies::Retry::new());
     builder
 }
 
@@ -51,6 +53,21 @@ pub fn with_subagents(
     plugin: playhouse_subagents::Subagents,
 ) -> HarnessBuilder {
     let kinds = playhouse_subagents::EVENT_KINDS.into_iter();
+    kinds.fold(builder.plugin(plugin), |builder, kind| builder.event_kind(kind))
+}
+
+/// A builder with this plugin, and with the event kinds of all policies.
+///
+/// ```
+/// use playhouse::policies::Retry;
+///
+/// // As in the default harness, but with delays that are not spread.
+/// let builder = playhouse::with_retry(playhouse::minimal(), Retry::new().random(|| 0.5));
+/// # drop(builder);
+/// ```
+#[cfg(feature = "policies")]
+pub fn with_retry(builder: HarnessBuilder, plugin: playhouse_policies::Retry) -> HarnessBuilder {
+    let kinds = playhouse_policies::EVENT_KINDS.into_iter();
     kinds.fold(builder.plugin(plugin), |builder, kind| builder.event_kind(kind))
 }
 

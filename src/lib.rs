@@ -40,6 +40,8 @@ pub mod cli;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+#[cfg(feature = "policies")]
+pub use base::with_retry;
 #[cfg(feature = "subagents")]
 pub use base::with_subagents;
 pub use base::{Identity, base};

@@ -92,6 +92,8 @@ pub struct RequestError {
     pub at: StepAt,
     /// The provider that failed.
     pub provider: String,
+    /// The model under it.
+    pub model: String,
     /// Its facts.
     pub failure: Failure,
     /// The route's policy.

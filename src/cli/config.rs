@@ -1,4 +1,4 @@
-//! `playhouse.toml`: agents, plugins, providers, prices, limits and the store.
+//! `playhouse.toml`: agents, plugins, providers, fallbacks, prices, limits and the store.
 //!
 //! ```toml
 //! max_parallel_tool_calls = 4
@@ -9,6 +9,9 @@
 //! [providers.local]
 //! kind = "openai_compatible"
 //! base_url = "http://127.0.0.1:8080/v1"
+//!
+//! [fallback]
+//! routes = ["deepseek/deepseek-v4-flash"]
 //!
 //! [[plugin]]
 //! name = "subagents"
@@ -29,6 +32,7 @@
 //! Unknown keys are refused, and every error names file, line and key.
 
 mod reader;
+mod recovery;
 
 use std::{
     collections::BTreeMap,
@@ -36,6 +40,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use playhouse_messages::retry::RetryPolicy;
+use playhouse_policies::FallbackPolicy;
 use serde::Deserialize;
 
 /// The file that is read if there is one and no other is named.
@@ -54,6 +60,8 @@ pub struct Config {
     pub plugins: Option<Vec<PluginConfig>>,
     /// Providers beside the built-in ones, or in their place.
     pub providers: BTreeMap<String, ProviderConfig>,
+    /// Where a step goes on whose route has failed.
+    pub fallback: Option<FallbackPolicy>,
     /// What models cost.
     pub prices: Vec<Price>,
     /// How many tool calls of one batch may run at once.
@@ -128,6 +136,8 @@ pub struct ProviderConfig {
     pub api_key_env: Option<String>,
     /// The script of a scripted provider; the built-in one if absent.
     pub script: Option<PathBuf>,
+    /// How its failed requests are retried; the adapter's way if absent.
+    pub retry: Option<RetryPolicy>,
     /// Where the file names its URL, or it.
     pub place: Place,
 }
@@ -250,6 +260,8 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
+    use playhouse_messages::retry::Backoff;
+
     use super::*;
 
     fn parse(text: &str) -> Result<Config, ConfigError> {
@@ -285,9 +297,17 @@ mod tests {
             [providers.local]
             kind = "openai_compatible"
             base_url = "http://127.0.0.1:1/v1"
+            retry.max_retries = 2
             [providers.play]
             kind = "scripted"
             script = "play.toml"
+            [providers.play.retry]
+            mode = "always"
+            max_retries = 7
+            max_delay_ms = 60000
+            [fallback]
+            routes = ["local/m/n", "play/any"]
+            codes = ["SERVER"]
             [[plugin]]
             name = "subagents"
             [[agent]]
@@ -314,6 +334,19 @@ mod tests {
         assert_eq!(config.agents[1].session, SessionChoice::Resume("t".into()));
         assert_eq!(config.providers["play"].script.as_deref(), Some(Path::new("conf/play.toml")));
         assert_eq!(config.prices[0].input, 1.5);
+        let RetryPolicy::Normal { max_retries: 2, retryable_codes, backoff } =
+            config.providers["local"].retry.clone().unwrap()
+        else {
+            panic!("{:?}", config.providers)
+        };
+        assert_eq!((retryable_codes.len(), backoff), (5, Backoff::default()));
+        let backoff = Backoff { max_delay_ms: 60_000, ..Backoff::default() };
+        assert_eq!(config.providers["play"].retry, Some(RetryPolicy::Always { backoff }));
+        let fallback = config.fallback.unwrap();
+        assert_eq!(
+            (&*fallback.routes()[0].model, fallback.codes()),
+            ("m/n", &["SERVER".to_owned()][..])
+        );
     }
 
     #[test]
@@ -355,6 +388,29 @@ mod tests {
                 "[providers.x]\nkind = \"deepseek\"\napi_key_env = \"sk-123\"",
                 ":3: `providers.x.api_key_env`",
                 "not the key itself",
+            ),
+            (
+                "[providers.x]\nkind = \"deepseek\"\nretry = { initial_delay_ms = 0 }",
+                ":3: `providers.x.retry`",
+                "must be positive",
+            ),
+            (
+                "[providers.x]\nkind = \"deepseek\"\nretry = { max_retries = -1 }",
+                ":3: `retry`",
+                "correct the value",
+            ),
+            (
+                "[providers.x]\nkind = \"deepseek\"\n[providers.x.retry]\nmode = \"always\"\ntries = 1",
+                ":5: `tries`",
+                "unknown field",
+            ),
+            ("[fallback]\nroutes = []", ":2: `fallback.routes`", "at least one route"),
+            ("[fallback]\nroutes = [\"m\"]", ":2: `fallback.routes`", "PROVIDER/MODEL"),
+            ("[fallback]\nroutes = [\"a/m\", \"a/m\"]", ":2: `fallback.routes`", "named twice"),
+            (
+                "[fallback]\nroutes = [\"a/m\"]\ncodes = [\"\"]",
+                ":3: `fallback.codes`",
+                "unique and not empty",
             ),
             ("a = [", ":1: `a`", "correct the value"),
         ] {

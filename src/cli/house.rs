@@ -8,9 +8,9 @@ use playhouse_plugin_api::{
     creation::{AgentHandle, CreateError, NewAgent},
     options::AgentOptions,
 };
-use playhouse_policies::ModelNotice;
+use playhouse_policies::{Fallback, ModelNotice, Retry};
 use playhouse_stores::{JournalStore, JournalStoreConfig};
-use playhouse_subagents::{EVENT_KINDS, Subagents};
+use playhouse_subagents::Subagents;
 use playhouse_supervisor::{
     harness::Harness,
     plugin_host::{HostError, PluginHandle, PluginStatus},
@@ -57,8 +57,9 @@ pub async fn open(
         tracing::error!("the store is damaged: {damage}");
     }
     let mut builder = crate::minimal().store(store);
-    // Whether or not sub-agents are hosted now: sessions of earlier ones must load.
-    for kind in EVENT_KINDS {
+    // Whether or not the plugin is hosted now: sessions of an earlier run must load.
+    let kinds = [&playhouse_subagents::EVENT_KINDS[..], &playhouse_policies::EVENT_KINDS];
+    for kind in kinds.concat() {
         builder = builder.event_kind(kind);
     }
     if let Some(calls) = config.max_parallel_tool_calls {
@@ -69,6 +70,10 @@ pub async fn open(
         register(harness.world(), adapters)?;
         set_up(harness.host(crate::Identity).await).await?;
         set_up(harness.host(ModelNotice).await).await?;
+        set_up(harness.host(Retry::new()).await).await?;
+        if let Some(policy) = &config.fallback {
+            set_up(harness.host(Fallback::new(policy.clone())).await).await?;
+        }
         for name in plugins {
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,

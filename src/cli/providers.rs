@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, ffi::OsString, fs, net::IpAddr, sync::Arc};
 
-use playhouse_messages::chunk::Failure;
+use playhouse_messages::{chunk::Failure, retry::RetryPolicy};
 use playhouse_models::{
     openai_compatible::{Config as Route, KeySource, OpenAiCompatible, Secret},
     scripted::{Script, ScriptedAdapter},
@@ -30,12 +30,13 @@ struct Provider {
     base_url: Option<String>,
     api_key_env: Option<String>,
     script: Option<std::path::PathBuf>,
+    retry: Option<RetryPolicy>,
     place: Option<Place>,
 }
 
 impl Provider {
     fn built_in(kind: ProviderKind) -> Self {
-        Self { kind, base_url: None, api_key_env: None, script: None, place: None }
+        Self { kind, base_url: None, api_key_env: None, script: None, retry: None, place: None }
     }
 
     fn variable(&self) -> &str {
@@ -70,7 +71,13 @@ impl Provider {
 
     fn adapter(&self, name: &str) -> Result<Arc<dyn LlmAdapter>, CliError> {
         let mut route = match self.kind {
-            ProviderKind::Scripted => return Ok(Arc::new(ScriptedAdapter::new(self.script()?))),
+            ProviderKind::Scripted => {
+                let adapter = ScriptedAdapter::new(self.script()?);
+                return Ok(Arc::new(match &self.retry {
+                    Some(policy) => adapter.with_retry_policy(policy.clone()),
+                    None => adapter,
+                }));
+            }
             ProviderKind::OpenaiCompatible => {
                 Route::new(name, &self.url(), KeySource::Env(self.variable().to_owned()))
             }
@@ -84,6 +91,9 @@ impl Provider {
                 route
             }
         };
+        if let Some(policy) = &self.retry {
+            route.retry_policy.clone_from(policy);
+        }
         if self.works_without_key() && self.key().is_none() {
             route.api_key = KeySource::None;
         }
@@ -125,6 +135,7 @@ impl Providers {
                 base_url: provider.base_url.clone(),
                 api_key_env: provider.api_key_env.clone(),
                 script: provider.script.clone(),
+                retry: provider.retry.clone(),
                 place: Some(provider.place.clone()),
             };
             providers.insert(name.clone(), provider);

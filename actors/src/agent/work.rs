@@ -273,6 +273,7 @@ pub(super) async fn recover(
         agent: job.agent.clone(),
         at,
         provider: prepared.config.provider.clone(),
+        model: prepared.config.model.clone(),
         failure,
         retry_policy: prepared.retry_policy.clone(),
         cancel: job.cancel.clone(),

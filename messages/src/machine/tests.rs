@@ -17,6 +17,7 @@ mod scenario {
     mod cancel;
     mod endings;
     mod errors;
+    mod fallback;
     mod requests;
     mod tools;
 }

@@ -13,6 +13,7 @@ use toml::Spanned;
 use super::{
     AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, Price, ProviderConfig,
     ProviderKind, SessionChoice,
+    recovery::{FallbackEntry, RetryEntry},
 };
 
 /// (top level)
@@ -35,6 +36,7 @@ struct File {
     max_parallel_tool_calls: Option<Spanned<i64>>,
     /// Where sessions are kept.
     store: Option<StoreEntry>,
+    fallback: Option<FallbackEntry>,
 }
 
 /// `[[agent]]`
@@ -86,6 +88,7 @@ struct ProviderEntry {
     api_key_env: Option<Spanned<String>>,
     /// For a scripted one: the script, instead of the team script.
     script: Option<Spanned<PathBuf>>,
+    retry: Option<Spanned<RetryEntry>>,
 }
 
 /// `[[price]]`
@@ -115,19 +118,24 @@ pub(super) fn read(path: &Path, text: &str) -> Result<Config, ConfigError> {
     Reader { path, text }.read()
 }
 
-struct Reader<'a> {
+pub(super) struct Reader<'a> {
     path: &'a Path,
     text: &'a str,
 }
 
 impl Reader<'_> {
-    fn place(&self, span: &Range<usize>, key: &str) -> Place {
+    pub(super) fn place(&self, span: &Range<usize>, key: &str) -> Place {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
         Place { file: self.path.to_path_buf(), line, key: key.to_owned() }
     }
 
-    fn fault<T>(&self, at: &Spanned<T>, key: &str, problem: impl Into<String>) -> ConfigError {
+    pub(super) fn fault<T>(
+        &self,
+        at: &Spanned<T>,
+        key: &str,
+        problem: impl Into<String>,
+    ) -> ConfigError {
         self.place(&at.span(), key).fault(problem)
     }
 
@@ -219,10 +227,12 @@ impl Reader<'_> {
         if let Some(dir) = store_dir.as_ref().filter(|dir| dir.get_ref().as_os_str().is_empty()) {
             return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
         }
+        let fallback = file.fallback.map(|entry| self.fallback(entry)).transpose()?;
         Ok(Config {
             agents,
             plugins,
             providers,
+            fallback,
             prices: self.prices(&file.price)?,
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
@@ -343,6 +353,7 @@ impl Reader<'_> {
         }
         let variable = entry.api_key_env.as_ref();
         let api_key_env = variable.map(|at| self.variable(at, &key("api_key_env"))).transpose()?;
+        let retry = entry.retry.map(|retry| self.retry(retry, &key("retry"))).transpose()?;
         let place = match &entry.base_url {
             Some(url) => self.place(&url.span(), &key("base_url")),
             None => self.place(&entry.kind.span(), &key("kind")),
@@ -352,6 +363,7 @@ impl Reader<'_> {
             base_url: entry.base_url.map(Spanned::into_inner),
             api_key_env,
             script: entry.script.map(|script| self.near(script.into_inner())),
+            retry,
             place,
         })
     }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::{
     rig::{Rig, m},
-    world::{Answer, Pre, calls, chunks, cut, delta, fails, says, throws},
+    world::{Answer, Pre, calls, chunks, cut, delta, fails, goes_on_with, says, throws},
 };
 use crate::{
     chunk::Failure,
@@ -39,7 +39,7 @@ pub enum World {
     Answer(Answer),
     Pre(Pre),
     Unprepared,
-    Verdict(bool),
+    Verdict(Recovery),
     BadVerdict,
     Executor,
     Stopping,
@@ -59,6 +59,10 @@ pub fn answer() -> impl Strategy<Value = Answer> {
     ]
 }
 
+fn verdict() -> impl Strategy<Value = Recovery> {
+    prop_oneof![Just(Recovery::Fail), Just(Recovery::Retry), Just(goes_on_with("n"))]
+}
+
 fn world() -> impl Strategy<Value = World> {
     let pre = prop_oneof![
         Just(Pre::Reject),
@@ -70,7 +74,7 @@ fn world() -> impl Strategy<Value = World> {
         6 => answer().prop_map(World::Answer),
         1 => pre.prop_map(World::Pre),
         1 => Just(World::Unprepared),
-        2 => any::<bool>().prop_map(World::Verdict),
+        2 => verdict().prop_map(World::Verdict),
         1 => Just(World::BadVerdict),
         1 => Just(World::Executor),
         1 => Just(World::Stopping),
@@ -202,10 +206,7 @@ impl Run {
                     World::Answer(answer) => script.answers.push_back(answer),
                     World::Pre(pre) => script.pre.push_back(pre),
                     World::Unprepared => script.unprepared.push_back(Failure::unknown("u")),
-                    World::Verdict(retry) => {
-                        let verdict = if retry { Recovery::Retry } else { Recovery::Fail };
-                        script.verdicts.push_back(Ok(verdict));
-                    }
+                    World::Verdict(verdict) => script.verdicts.push_back(Ok(verdict)),
                     World::BadVerdict => script.verdicts.push_back(Err(Failure::unknown("v"))),
                     World::Executor => script.executor.push_back(Failure::unknown("e")),
                     World::Stopping => script.stopping.push_back(Failure::unknown("s")),
@@ -366,6 +367,7 @@ fn the_interleavings_reach_every_ending() {
         "INx(T,)",
         "INx(S,)",
         "IN-(S,)",
+        "M(n)",
         "latched",
     ] {
         assert!(words.contains(word), "{word} is not in {words:?}");

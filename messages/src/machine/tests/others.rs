@@ -75,6 +75,10 @@ impl Rig {
     pub fn choose(&mut self, model: &str) -> &mut Self {
         let choice =
             ModelChoice { provider: "p".into(), model: model.into(), reasoning_effort: None };
+        self.select(choice)
+    }
+
+    pub fn select(&mut self, choice: ModelChoice) -> &mut Self {
         self.append(NewEvent::log_only(EventBody::ModelSelection(choice)))
     }
 

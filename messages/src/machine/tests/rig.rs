@@ -412,6 +412,9 @@ impl Rig {
             }
             Effect::Recover { task, .. } => {
                 let verdict = self.world.verdicts.pop_front().unwrap_or(Ok(Recovery::Fail));
+                if let Ok(Recovery::RetryWith(choice)) = &verdict {
+                    self.select(choice.clone());
+                }
                 (task, Completion::Recovered(verdict))
             }
             Effect::RunTools { task, .. } => {

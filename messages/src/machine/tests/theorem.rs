@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::{
     interleavings::answer,
     rig::{Rig, Sent, options},
-    world::{Answer, Pre},
+    world::{Answer, Pre, fails, goes_on_with},
 };
 use crate::{
     config::{HeaderReason, SystemPromptUpdate, ToolUpdate},
@@ -22,6 +22,8 @@ enum Op {
     Steer,
     Answers(Vec<Answer>),
     Retry,
+    /// The next attempt fails, and its step goes on with another model.
+    RetryWith(bool),
     Prompt(u8),
     InHistory(bool),
     ToolUpdate(u8),
@@ -47,6 +49,7 @@ fn op() -> impl Strategy<Value = Op> {
         2 => Just(Op::Steer),
         4 => prop::collection::vec(answer(), 1..4).prop_map(Op::Answers),
         2 => Just(Op::Retry),
+        2 => any::<bool>().prop_map(Op::RetryWith),
         5 => (0u8..4).prop_map(Op::Prompt),
         3 => any::<bool>().prop_map(Op::InHistory),
         2 => (0u8..3).prop_map(Op::ToolUpdate),
@@ -93,6 +96,10 @@ impl Talk {
             }
             Op::Answers(answers) => world.answers = answers.into(),
             Op::Retry => world.verdicts.push_back(Ok(Recovery::Retry)),
+            Op::RetryWith(other) => {
+                world.answers.push_front(fails("X"));
+                world.verdicts.push_front(Ok(goes_on_with(if other { "n" } else { "m" })));
+            }
             Op::Prompt(0) => world.prompt = Ok(String::new()),
             Op::Prompt(n) => world.prompt = Ok(format!("P{n}")),
             Op::InHistory(yes) => world.in_history = yes,
@@ -150,7 +157,7 @@ impl Talk {
         let prompt = format!("m{}", self.turns);
         if let Some((window, at)) = compaction {
             if window == "Recover" {
-                self.rig.world.answers.push_front(super::world::fails("X"));
+                self.rig.world.answers.push_front(fails("X"));
                 self.rig.world.verdicts.push_front(Ok(Recovery::Retry));
             }
             self.rig.followup(&prompt);

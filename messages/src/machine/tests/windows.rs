@@ -2,7 +2,7 @@
 
 use super::{
     rig::Rig,
-    world::{Pre, call_delta, calls, chunks, delta, fails, says, usage},
+    world::{Pre, call_delta, calls, chunks, delta, fails, goes_on_with, says, usage},
 };
 use crate::{
     chunk::Failure,
@@ -110,6 +110,15 @@ fn windows() -> Vec<Window> {
                 to(rig, "Recover");
             },
             "[] AT SE1.1 #",
+        ),
+        w(
+            "during recovery, which then names another route",
+            |rig| {
+                rig.world.answers.push_back(fails("X"));
+                rig.world.verdicts.push_back(Ok(goes_on_with("n")));
+                to(rig, "Recover");
+            },
+            "[] AT M(n) SE1.1 #",
         ),
         w(
             "a failed attempt's settlement is on its way",

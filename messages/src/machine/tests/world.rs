@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use crate::{
     chunk::{Failure, FinishReason, StreamChunk, Usage},
-    config::{AdapterDefaults, CallConfig, SystemPromptUpdate, ToolList, ToolUpdate},
+    config::{AdapterDefaults, CallConfig, ModelChoice, SystemPromptUpdate, ToolList, ToolUpdate},
     machine::{Decision, Entry, Preparation, Proposal, Recovery},
     message::SharedMessage,
     prepared::{Prepared, Ticket},
@@ -68,6 +68,12 @@ pub fn fails(code: &str) -> Answer {
 
 pub fn throws(code: &str) -> Answer {
     Answer::Stream(vec![delta("par")], StreamEnd::Thrown(Failure::new(code, "thrown")))
+}
+
+/// Recovery goes on with this model of another provider.
+pub fn goes_on_with(model: &str) -> Recovery {
+    let (provider, model) = ("q".into(), model.into());
+    Recovery::RetryWith(ModelChoice { provider, model, reasoning_effort: None })
 }
 
 /// What the pre-step chain decides.

@@ -7,7 +7,7 @@ use crate::{
         Input,
         tests::{
             rig::{Rig, options},
-            world::Pre,
+            world::{Pre, fails, goes_on_with},
         },
     },
     tool_history::ToolProjection,
@@ -175,4 +175,22 @@ fn core_114_tools_of_one_name_fail_the_step_before_its_admission() {
     rig.followup("B").run();
     assert_eq!(rig.steps(), "TS2 SS2.1 SE2.1 TE2(error:INVALID_ADDED_TOOL)");
     assert_eq!(turn(&mut rig, "P", &["a", "b"]), "H(change) D(+b)");
+}
+
+#[test]
+fn another_route_is_told_of_tools_in_its_own_way() {
+    let mut rig = Rig::new();
+    rig.world.tool_update = Some(ToolUpdate::InHistory);
+    turn(&mut rig, "P", &["search"]);
+    rig.world.declare(&["search", "fetch"]);
+    rig.world.answers.push_back(fails("X"));
+    rig.world.verdicts.push_back(Ok(goes_on_with("n")));
+    rig.followup("B").before("Recover");
+    assert_eq!(wire(&rig, Some(ToolUpdate::InHistory)), ("search fetch*".into(), 1));
+    rig.world.tool_update = None;
+    rig.run();
+    assert!(
+        rig.steps().ends_with("H(change) D(+fetch) AT M(n) H(change) C A SE2.1 TE2(completed)")
+    );
+    assert_eq!(wire(&rig, None), ("search fetch".into(), 0));
 }
