@@ -1,76 +1,93 @@
+use std::sync::Arc;
+
 use playhouse_messages::message::Message;
 use playhouse_plugin_api::tool::{ToolRun, tool_fn};
 use serde_json::json;
-use tokio::time::Instant;
+use tokio::{sync::Notify, time::advance};
 
 use super::*;
 use crate::guard_rig::{Rig, code, text};
 
+const BUDGET: Duration = Duration::from_millis(50);
+
 #[derive(serde::Deserialize, schemars::JsonSchema)]
 struct Any {}
 
-async fn rig() -> Rig {
-    let policy = DefaultTimeout::new(Duration::from_millis(50)).exempt(["child*"]);
-    let rig = Rig::new(policy).await;
+/// Tools `polite` and `child` stop when they are told to, or when the gate opens; `deaf` only stops
+/// at the gate; `own` has a budget of its own.
+async fn rig() -> (Rig, Arc<Notify>) {
+    let (rig, gate) =
+        (Rig::new(DefaultTimeout::new(BUDGET).exempt(["child*"])).await, Arc::default());
     for name in ["polite", "child"] {
-        let polite = tool_fn(name, "", |_: Any, run: ToolRun| async move {
-            run.cancel().race(tokio::time::sleep(Duration::from_millis(200))).await;
-            run.defer_context(Message::user(run.new_message_id(), "x"));
-            Ok("done")
-        });
-        rig.tool(polite);
+        let gate: Arc<Notify> = Arc::clone(&gate);
+        rig.tool(tool_fn(name, "", move |_: Any, run: ToolRun| {
+            let gate = gate.clone();
+            async move {
+                run.cancel().race(gate.notified()).await;
+                run.defer_context(Message::user(run.new_message_id(), "x"));
+                Ok("done")
+            }
+        }));
     }
+    let opens = gate.clone();
+    rig.tool(tool_fn("deaf", "", move |_: Any, _run| {
+        let gate = opens.clone();
+        async move {
+            gate.notified().await;
+            Ok("done")
+        }
+    }));
     let own = tool_fn("own", "", |_: Any, run: ToolRun| async move {
         run.cancel().cancelled().await;
         Ok("done")
     });
     rig.tool(own.timeout(Duration::from_millis(300)));
-    rig.tool(tool_fn("deaf", "", |_: Any, _run| async {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-        Ok("done")
-    }));
-    rig
+    (rig, gate)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_tool_without_a_budget_gets_one_and_others_keep_theirs() {
-    let rig = rig().await;
-    for (tool, shown, took) in [
-        ("polite", "Error: tool call timed out after 50ms", 50),
-        ("deaf", "Error: tool call timed out after 50ms", 200),
-        ("own", "Error: tool call timed out after 300ms", 300),
-        ("child", "done", 200),
-        ("none", "Error: unknown tool \"none\"", 0),
+    let (rig, gate) = rig().await;
+    for (tool, shown) in [
+        ("polite", "Error: tool call timed out after 50ms"),
+        ("own", "Error: tool call timed out after 300ms"),
+        ("none", "Error: unknown tool \"none\""),
     ] {
-        let begun = Instant::now();
-        let outcome = rig.call(tool, json!({})).await;
-        assert_eq!(text(&outcome), shown);
-        let elapsed = begun.elapsed().as_millis();
-        assert!((took..took + 5).contains(&elapsed), "{tool} took {elapsed} ms");
+        assert_eq!(text(&*rig.call(tool, json!({})).await), shown);
     }
     let outcome = rig.call("polite", json!({})).await;
     assert_eq!((code(&outcome), outcome.contexts().len()), (Some("TOOL_TIMEOUT"), 1));
+    // One that does not listen is awaited all the same, and one that is exempt runs on.
+    for (tool, expected) in [("deaf", Some("TOOL_TIMEOUT")), ("child", None)] {
+        let mut calling = Box::pin(rig.call(tool, json!({})));
+        assert!((&mut calling).now_or_never().is_none());
+        advance(4 * BUDGET).await;
+        assert!((&mut calling).now_or_never().is_none());
+        gate.notify_one();
+        assert_eq!(code(&*calling.await), expected);
+    }
     rig.harness.shutdown().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_callers_cancel_that_comes_first_is_no_timeout() {
-    let rig = rig().await;
+    let (rig, gate) = rig().await;
     let request = rig.request("deaf", json!({}));
     let cancel = request.cancel.clone();
-    let cancelling = async {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-        cancel.cancel(CancelCause::User);
-    };
-    let (outcome, ()) = tokio::join!(rig.world().tools.execute_one(request), cancelling);
-    assert_eq!(code(&outcome), Some("ABORTED"));
+    let mut calling = Box::pin(rig.world().tools.execute_one(request));
+    assert!((&mut calling).now_or_never().is_none());
+    cancel.cancel(CancelCause::User);
+    assert!((&mut calling).now_or_never().is_none());
+    advance(4 * BUDGET).await;
+    assert!((&mut calling).now_or_never().is_none());
+    gate.notify_one();
+    assert_eq!(code(&*calling.await), Some("ABORTED"));
     rig.harness.shutdown().await.unwrap();
 }
 
 #[tokio::test]
 async fn a_budget_of_nothing_is_refused() {
-    let policy = DefaultTimeout::new(Duration::ZERO);
     let harness = playhouse_supervisor::harness::Harness::builder();
-    let error = harness.plugin(policy).start().await.unwrap_err();
+    let error = harness.plugin(DefaultTimeout::new(Duration::ZERO)).start().await.unwrap_err();
     assert_eq!(error.code(), "INVALID_CONFIG");
 }
