@@ -321,14 +321,45 @@ mod tests {
         );
     }
 
-    #[test]
-    fn a_schema_that_is_none_is_refused_with_its_place() {
-        let refused = |schema: Value| ArgumentSchema::parameters(&schema).unwrap_err().to_string();
-        let text = refused(json!({"type": "object", "properties": {"p": {"type": "strin"}}}));
-        assert!(text.starts_with("unsupported JSON schema: schema.properties.p.type "), "{text}");
-        assert!(refused(json!({"type": "string"})).ends_with("schema.type must be \"object\""));
-        assert!(refused(json!(true)).ends_with("schema must be an object"));
-        let text = refused(json!({"properties": {"p": {"$ref": "https://example.com/x.json"}}}));
-        assert!(text.starts_with("unsupported JSON schema: "), "{text}");
+    mod scenario {
+        use super::*;
+
+        #[test]
+        fn llm_91_a_schema_that_is_none_is_refused_with_its_place() {
+            let refused =
+                |schema: Value| ArgumentSchema::parameters(&schema).unwrap_err().to_string();
+            let text = refused(json!({"type": "object", "properties": {"p": {"type": "strin"}}}));
+            assert!(
+                text.starts_with("unsupported JSON schema: schema.properties.p.type "),
+                "{text}"
+            );
+            assert!(refused(json!({"type": "string"})).ends_with("schema.type must be \"object\""));
+            assert!(refused(json!(true)).ends_with("schema must be an object"));
+            let text =
+                refused(json!({"properties": {"p": {"$ref": "https://example.com/x.json"}}}));
+            assert!(text.starts_with("unsupported JSON schema: "), "{text}");
+        }
+
+        #[test]
+        fn llm_91_violations_come_in_order_and_a_choice_says_how_many_branches_match() {
+            let schema = json!({"type": "object", "additionalProperties": false,
+                "properties": {"a": {"type": "string"}, "b": {"type": "string"},
+                    "c": {"type": "integer"},
+                    "none": {"oneOf": [{"type": "string"}, {"type": "null"}]},
+                    "both": {"oneOf": [{"type": "number"}, {"type": "integer"}]}},
+                "required": ["b", "a"]});
+            let value = json!({"z": 1, "both": 1, "none": 1, "c": "x"});
+            assert_eq!(
+                check(schema, value),
+                [
+                    "missing required property \"b\"",
+                    "missing required property \"a\"",
+                    "\"c\" must be an integer",
+                    "\"none\" must match exactly one oneOf branch (matched 0)",
+                    "\"both\" must match exactly one oneOf branch (matched 2)",
+                    "\"z\" is not a declared property (additionalProperties: false)",
+                ]
+            );
+        }
     }
 }

@@ -23,35 +23,6 @@ fn three() -> (ToolRegistry, Scope, Scope, Scope) {
 }
 
 #[test]
-fn the_nearest_layer_wins_and_order_is_by_name() {
-    let (registry, root, preset, agent) = three();
-    for name in ["b", "a", "c"] {
-        registry.register(&root, tool(name, "root")).unwrap();
-    }
-    registry.register(&preset, tool("b", "preset")).unwrap();
-    let own = registry.register(&agent, tool("b", "agent")).unwrap();
-    assert_eq!(names(&registry, &agent), ["a", "b", "c"]);
-    let of = |scope| registry.lookup(scope, "b").unwrap().tool().schema().description.clone();
-    assert_eq!([of(&root), of(&preset), of(&agent)], ["root", "preset", "agent"]);
-    own.remove();
-    assert_eq!(of(&agent), "preset");
-    preset.close();
-    assert_eq!(of(&agent), "root");
-}
-
-#[test]
-fn a_name_is_taken_once_a_layer_and_the_refusal_says_the_way_out() {
-    let (registry, root, preset, _) = three();
-    registry.register(&root, tool("x", "")).unwrap();
-    registry.register(&preset, tool("x", "")).unwrap();
-    let error = registry.register(&root, tool("x", "")).unwrap_err();
-    assert!(error.to_string().contains("already registered; register it in an agent's scope"));
-    let error = registry.register(&preset, tool("x", "")).unwrap_err();
-    assert_eq!(error.to_string(), "tool \"x\" is already registered in this scope");
-    assert_eq!(error.code(), "TOOL_DUPLICATE");
-}
-
-#[test]
 fn restrictions_intersect_and_spare_a_scopes_own_tools() {
     let (registry, root, preset, agent) = three();
     for name in ["a", "b", "c"] {
@@ -115,18 +86,68 @@ fn a_bad_schema_or_budget_is_refused_at_registration() {
     assert_eq!(error.to_string(), "tool \"t\" timeoutMs must be a positive finite number");
 }
 
-#[test]
-fn only_a_visible_tool_with_valid_arguments_is_parallel() {
-    let (registry, root, _, agent) = three();
-    registry.register(&root, tool("safe", "")).unwrap();
-    let panics =
-        tool_fn("panics", "", |_: NoArgs, _run| async { Ok("x") }).parallel_if(|_| panic!("boom"));
-    registry.register(&root, Arc::new(panics)).unwrap();
-    let classify = |name, args| registry.classify(&agent, name, &args);
-    assert_eq!(classify("safe", json!({})), Concurrency::Parallel);
-    assert_eq!(classify("safe", json!("{")), Concurrency::Exclusive);
-    assert_eq!(classify("panics", json!({})), Concurrency::Exclusive);
-    assert_eq!(classify("gone", json!({})), Concurrency::Exclusive);
-    registry.restrict(&agent, ToolFilter::deny(["safe"])).unwrap();
-    assert_eq!(classify("safe", json!({})), Concurrency::Exclusive);
+mod scenario {
+    use super::*;
+
+    #[test]
+    fn llm_89_the_nearest_layer_wins_and_a_closed_scope_gives_the_name_back() {
+        let (registry, root, preset, agent) = three();
+        for name in ["b", "a", "c"] {
+            registry.register(&root, tool(name, "root")).unwrap();
+        }
+        registry.register(&preset, tool("b", "preset")).unwrap();
+        let own = registry.register(&agent, tool("b", "agent")).unwrap();
+        assert_eq!(names(&registry, &agent), ["a", "b", "c"]);
+        let of = |scope| registry.lookup(scope, "b").unwrap().tool().schema().description.clone();
+        assert_eq!([of(&root), of(&preset), of(&agent)], ["root", "preset", "agent"]);
+        own.remove();
+        assert_eq!(of(&agent), "preset");
+        preset.close();
+        assert_eq!(of(&agent), "root");
+    }
+
+    #[test]
+    fn llm_89_a_name_is_taken_once_a_layer_and_the_refusal_says_the_way_out() {
+        let (registry, root, preset, _) = three();
+        registry.register(&root, tool("x", "")).unwrap();
+        registry.register(&preset, tool("x", "")).unwrap();
+        let error = registry.register(&root, tool("x", "")).unwrap_err();
+        assert!(error.to_string().contains("already registered; register it in an agent's scope"));
+        let error = registry.register(&preset, tool("x", "")).unwrap_err();
+        assert_eq!(error.to_string(), "tool \"x\" is already registered in this scope");
+        assert_eq!(error.code(), "TOOL_DUPLICATE");
+    }
+
+    #[test]
+    fn llm_95_only_a_visible_tool_with_valid_arguments_is_parallel() {
+        let (registry, root, _, agent) = three();
+        registry.register(&root, tool("safe", "")).unwrap();
+        let panics = tool_fn("panics", "", |_: NoArgs, _run| async { Ok("x") })
+            .parallel_if(|_| panic!("boom"));
+        registry.register(&root, Arc::new(panics)).unwrap();
+        let classify = |name, args| registry.classify(&agent, name, &args);
+        assert_eq!(classify("safe", json!({})), Concurrency::Parallel);
+        assert_eq!(classify("safe", json!("{")), Concurrency::Exclusive);
+        assert_eq!(classify("panics", json!({})), Concurrency::Exclusive);
+        assert_eq!(classify("gone", json!({})), Concurrency::Exclusive);
+        registry.restrict(&agent, ToolFilter::deny(["safe"])).unwrap();
+        assert_eq!(classify("safe", json!({})), Concurrency::Exclusive);
+    }
+
+    #[test]
+    fn llm_90_an_allow_list_masks_what_is_inherited_now_or_later_and_nothing_of_the_agents_own() {
+        let (registry, root, preset, agent) = three();
+        for name in ["read", "write"] {
+            registry.register(&root, tool(name, "root")).unwrap();
+        }
+        registry.register(&preset, tool("search", "preset")).unwrap();
+        registry.register(&agent, tool("report", "own")).unwrap();
+        registry.restrict(&agent, ToolFilter::allow(["read"])).unwrap();
+        registry.register(&root, tool("late", "root")).unwrap();
+        assert_eq!(names(&registry, &agent), ["read", "report"]);
+        for hidden in ["write", "search", "late"] {
+            assert!(registry.lookup(&agent, hidden).is_none(), "{hidden}");
+        }
+        assert_eq!(names(&registry, &preset), ["late", "read", "search", "write"]);
+    }
 }
