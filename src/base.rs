@@ -10,7 +10,8 @@ use playhouse_plugin_api::{
 use crate::{HarnessBuilder, minimal};
 
 /// A harness with the defaults: the identity section of the system prompt and, with the feature
-/// `subagents`, delegation to child agents. It has no store and no models yet.
+/// `subagents`, delegation to child agents, with `context`, a budget of images. It has no store and
+/// no models yet.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -29,6 +30,8 @@ use crate::{HarnessBuilder, minimal};
 /// ```
 pub fn base() -> HarnessBuilder {
     let builder = minimal().plugin(Identity);
+    #[cfg(feature = "context")]
+    let builder = builder.plugin(playhouse_context::ImageOffload::new());
     #[cfg(feature = "subagents")]
     let builder = with_subagents(builder, playhouse_subagents::Subagents::new());
     builder

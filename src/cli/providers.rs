@@ -29,13 +29,16 @@ struct Provider {
     kind: ProviderKind,
     base_url: Option<String>,
     api_key_env: Option<String>,
+    input_modalities: Option<Vec<String>>,
     script: Option<std::path::PathBuf>,
     place: Option<Place>,
 }
 
 impl Provider {
     fn built_in(kind: ProviderKind) -> Self {
-        Self { kind, base_url: None, api_key_env: None, script: None, place: None }
+        let (base_url, api_key_env, input_modalities, script, place) =
+            (None, None, None, None, None);
+        Self { kind, base_url, api_key_env, input_modalities, script, place }
     }
 
     fn variable(&self) -> &str {
@@ -70,7 +73,13 @@ impl Provider {
 
     fn adapter(&self, name: &str) -> Result<Arc<dyn LlmAdapter>, CliError> {
         let mut route = match self.kind {
-            ProviderKind::Scripted => return Ok(Arc::new(ScriptedAdapter::new(self.script()?))),
+            ProviderKind::Scripted => {
+                let adapter = ScriptedAdapter::new(self.script()?);
+                return Ok(Arc::new(match &self.input_modalities {
+                    Some(them) => adapter.with_modalities(them.iter().map(String::as_str)),
+                    None => adapter,
+                }));
+            }
             ProviderKind::OpenaiCompatible => {
                 Route::new(name, &self.url(), KeySource::Env(self.variable().to_owned()))
             }
@@ -84,6 +93,9 @@ impl Provider {
                 route
             }
         };
+        if self.input_modalities.is_some() {
+            route.input_modalities.clone_from(&self.input_modalities);
+        }
         if self.works_without_key() && self.key().is_none() {
             route.api_key = KeySource::None;
         }
@@ -124,6 +136,7 @@ impl Providers {
                 kind: provider.kind,
                 base_url: provider.base_url.clone(),
                 api_key_env: provider.api_key_env.clone(),
+                input_modalities: provider.input_modalities.clone(),
                 script: provider.script.clone(),
                 place: Some(provider.place.clone()),
             };

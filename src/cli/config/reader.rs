@@ -61,6 +61,7 @@ struct ProviderEntry {
     kind: Spanned<ProviderKind>,
     base_url: Option<Spanned<String>>,
     api_key_env: Option<Spanned<String>>,
+    input_modalities: Option<Spanned<Vec<String>>>,
     script: Option<Spanned<PathBuf>>,
 }
 
@@ -312,6 +313,9 @@ impl Reader<'_> {
         }
         let variable = entry.api_key_env.as_ref();
         let api_key_env = variable.map(|at| self.variable(at, &key("api_key_env"))).transpose()?;
+        let modalities = entry.input_modalities.as_ref();
+        let input_modalities =
+            modalities.map(|at| self.modalities(at, &key("input_modalities"))).transpose()?;
         let place = match &entry.base_url {
             Some(url) => self.place(&url.span(), &key("base_url")),
             None => self.place(&entry.kind.span(), &key("kind")),
@@ -320,9 +324,17 @@ impl Reader<'_> {
             kind: entry.kind.into_inner(),
             base_url: entry.base_url.map(Spanned::into_inner),
             api_key_env,
+            input_modalities,
             script: entry.script.map(|script| self.near(script.into_inner())),
             place,
         })
+    }
+
+    fn modalities(&self, at: &Spanned<Vec<String>>, key: &str) -> Result<Vec<String>, ConfigError> {
+        match &at.get_ref().iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["text"] | ["text", "image"] | ["image", "text"] => Ok(at.get_ref().clone()),
+            _ => Err(self.fault(at, key, "must be [\"text\"] or [\"text\", \"image\"]")),
+        }
     }
 
     fn prices(&self, entries: &[PriceEntry]) -> Result<Vec<Price>, ConfigError> {

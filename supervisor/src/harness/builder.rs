@@ -109,7 +109,7 @@ impl HarnessBuilder {
     }
 
     /// Keeps the images of messages here; in memory unless told otherwise. Sessions that a store
-    /// keeps need one that lasts as long, such as `context::attachments::DirectoryAttachments`.
+    /// keeps need one that lasts as long, such as `context::DirectoryAttachments`.
     #[must_use]
     pub fn attachments(mut self, attachments: impl AttachmentStore) -> Self {
         self.attachments = Arc::new(attachments);
