@@ -10,8 +10,9 @@ use playhouse_plugin_api::{
 use crate::{HarnessBuilder, minimal};
 
 /// A harness with the defaults: the identity section of the system prompt; with the feature
-/// `policies`, retry of failed requests and a notice when the model has changed; with the feature
-/// `subagents`, delegation to child agents. It has no store and no models yet.
+/// `policies`, retry of failed requests and a notice when the model has changed; with `context`, a
+/// budget of images; with `subagents`, delegation to child agents. It has no store and no models
+/// yet.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -32,6 +33,8 @@ pub fn base() -> HarnessBuilder {
     let builder = minimal().plugin(Identity);
     #[cfg(feature = "policies")]
     let builder = builder.plugin(playhouse_policies::ModelNotice);
+    #[cfg(feature = "context")]
+    let builder = builder.plugin(playhouse_context::ImageOffload::new());
     #[cfg(feature = "subagents")]
     let builder = with_subagents(builder, playhouse_subagents::Subagents::new());
     #[cfg(feature = "policies")]

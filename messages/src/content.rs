@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeMap};
 use serde_json::{Map, Value};
 
-use crate::id::CallId;
+use crate::{attachment::Attachment, id::CallId};
 
 /// One block of a message's content.
 ///
@@ -59,6 +59,19 @@ impl ContentBlock {
     /// A text block.
     pub fn text(text: impl Into<String>) -> Self {
         Self::Text(text.into())
+    }
+
+    /// An image that was stored.
+    pub fn image(attachment: &Attachment) -> Self {
+        Self::Image { attachment: attachment.into(), offloaded: false }
+    }
+
+    /// The attachment record of an image that requests carry.
+    pub fn shown_image(&self) -> Option<&Value> {
+        match self {
+            Self::Image { attachment, offloaded: false } => Some(attachment),
+            _ => None,
+        }
     }
 
     /// The block's text, if it is a text block.

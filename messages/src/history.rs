@@ -23,6 +23,13 @@ use crate::{
 pub struct WireCell(Arc<Mutex<Option<(u64, Bytes)>>>);
 
 impl WireCell {
+    /// The bytes that are kept for this route.
+    pub fn kept(&self, route_key: u64) -> Option<Bytes> {
+        // Whoever panicked under the lock left a whole value: only clones and moves happen there.
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.as_ref().filter(|(key, _)| *key == route_key).map(|(_, bytes)| bytes.clone())
+    }
+
     /// The bytes for this route: the kept ones, or those that `encode` gives.
     ///
     /// One route is kept. A session changes its route seldom, and then for good.
@@ -31,9 +38,7 @@ impl WireCell {
         route_key: u64,
         encode: impl FnOnce() -> Result<Bytes, E>,
     ) -> Result<Bytes, E> {
-        // Whoever panicked under the lock left a whole value: only clones and moves happen there.
-        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        if let Some((_, bytes)) = kept.filter(|(key, _)| *key == route_key) {
+        if let Some(bytes) = self.kept(route_key) {
             return Ok(bytes);
         }
         // Encoded outside the lock; should two tasks race, both get the same bytes.

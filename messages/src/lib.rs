@@ -6,6 +6,7 @@
 
 pub mod admission;
 pub mod assembler;
+pub mod attachment;
 pub mod batch;
 pub mod boundary;
 pub mod candidate;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{
     candidate::Candidate,
@@ -24,6 +24,33 @@ use crate::{
 /// The log-only kind that drops images out of messages which stay where they are: `{targets:
 /// [{seq, imageIndexes}]}`.
 pub const IMAGE_OFFLOAD: &str = "image/offload";
+
+/// The data of an [`IMAGE_OFFLOAD`] event.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageOffload {
+    /// The messages, each at most once; not empty.
+    pub targets: Vec<OffloadTarget>,
+}
+
+/// Which images of a message are dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OffloadTarget {
+    /// A node of the surface.
+    pub seq: Seq,
+    /// Positions among the message's images, dropped ones included; strictly increasing.
+    pub image_indexes: Vec<usize>,
+}
+
+impl From<ImageOffload> for NewEvent {
+    fn from(offload: ImageOffload) -> Self {
+        let targets = offload.targets.into_iter().map(|OffloadTarget { seq, image_indexes }| {
+            json!({"seq": seq, "imageIndexes": image_indexes})
+        });
+        Self::custom(IMAGE_OFFLOAD, json!({"targets": targets.collect::<Vec<_>>()}))
+    }
+}
 
 /// Why an event does not fit the surface.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -257,22 +284,11 @@ impl Surface {
     }
 
     fn project(&self, log: &Log, data: &Value) -> Result<Vec<(Seq, SharedMessage)>, SurfaceError> {
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Offload {
-            targets: Vec<Target>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase", deny_unknown_fields)]
-        struct Target {
-            seq: Seq,
-            image_indexes: Vec<usize>,
-        }
         let refuse = |reason: String| SurfaceError::Projection { reason };
-        let Offload { targets } =
-            Offload::deserialize(data).map_err(|fault| refuse(fault.to_string()))?;
+        let ImageOffload { targets } =
+            ImageOffload::deserialize(data).map_err(|fault| refuse(fault.to_string()))?;
         let mut changes: Vec<(Seq, SharedMessage)> = Vec::with_capacity(targets.len());
-        for Target { seq, image_indexes } in targets {
+        for OffloadTarget { seq, image_indexes } in targets {
             if !self.contains(seq) || changes.iter().any(|(known, _)| *known == seq) {
                 return Err(refuse(format!("event {seq} is not a current surface node, or twice")));
             }

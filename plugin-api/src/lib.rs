@@ -2,6 +2,7 @@
 //! models, tools, stores, clocks and ids.
 
 pub mod agent;
+pub mod attachment;
 pub mod cancel;
 pub mod clock;
 pub mod creation;

@@ -14,6 +14,7 @@ use playhouse_messages::{
     chunk::Failure,
     event::{NewEvent, Seq, SharedEvent},
     header::SessionHeader,
+    history::History,
     id::SessionId,
     inbox::Inbox,
     log::Log,
@@ -61,6 +62,8 @@ pub struct SessionCell {
 pub struct SessionView {
     /// The log.
     pub log: Log,
+    /// The messages that the model sees.
+    pub history: History,
     /// What the inbox holds.
     pub inbox: Inbox,
     /// What the model was last told of the runtime.
@@ -90,6 +93,7 @@ impl SessionView {
     fn of(core: &SessionCore, answers: Arc<VecDeque<(CommandNo, Reply)>>) -> Self {
         Self {
             log: core.log().clone(),
+            history: core.state().history().clone(),
             inbox: core.state().inbox().clone(),
             runtime_context: core.state().runtime_context().clone(),
             selection: core.state().selection().clone(),

@@ -14,6 +14,7 @@ use playhouse_messages::{
 };
 
 use crate::{
+    attachment::AttachmentStore,
     clock::{Clock, Ids},
     creation::AgentMaker,
     factory::AgentFactory,
@@ -53,6 +54,8 @@ pub struct World {
     pub agents: AgentRegistry,
     /// Where sessions are kept; `None` keeps them in memory only.
     pub store: Option<Arc<dyn Store>>,
+    /// Where the images of messages are kept.
+    pub attachments: Arc<dyn AttachmentStore>,
     /// The event kinds of plugins that this build understands.
     pub known: Arc<KnownKinds>,
     /// Limits that can be changed while running.

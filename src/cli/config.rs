@@ -134,6 +134,8 @@ pub struct ProviderConfig {
     pub base_url: Option<String>,
     /// The environment variable that holds its key.
     pub api_key_env: Option<String>,
+    /// What its models take, where they do not say themselves.
+    pub input_modalities: Option<Vec<String>>,
     /// The script of a scripted provider; the built-in one if absent.
     pub script: Option<PathBuf>,
     /// How its failed requests are retried; the adapter's way if absent.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use playhouse_context::{DirectoryAttachments, ImageOffload};
 use playhouse_messages::{chunk::Failure, id::SessionId};
 use playhouse_plugin_api::{
     clock::{Ids, UuidIds},
@@ -27,6 +28,9 @@ use super::{
 
 /// Where sessions are kept unless told otherwise.
 pub const DEFAULT_STORE: &str = ".playhouse";
+
+/// Where the images of sessions are kept, in the store's directory.
+const ATTACHMENTS: &str = "attachments";
 
 /// Which store is meant: the argument's, the config's, or the default one.
 pub fn store_dir(argument: Option<PathBuf>, config: &Config) -> PathBuf {
@@ -56,7 +60,8 @@ pub async fn open(
     for damage in store.damages() {
         tracing::error!("the store is damaged: {damage}");
     }
-    let mut builder = crate::minimal().store(store);
+    let attachments = DirectoryAttachments::new(dir.join(ATTACHMENTS));
+    let mut builder = crate::minimal().store(store).attachments(attachments);
     // Whether or not the plugin is hosted now: sessions of an earlier run must load.
     let kinds = [&playhouse_subagents::EVENT_KINDS[..], &playhouse_policies::EVENT_KINDS];
     for kind in kinds.concat() {
@@ -74,6 +79,7 @@ pub async fn open(
         if let Some(policy) = &config.fallback {
             set_up(harness.host(Fallback::new(policy.clone())).await).await?;
         }
+        set_up(harness.host(ImageOffload::new()).await).await?;
         for name in plugins {
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,

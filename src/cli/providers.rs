@@ -29,6 +29,7 @@ struct Provider {
     kind: ProviderKind,
     base_url: Option<String>,
     api_key_env: Option<String>,
+    input_modalities: Option<Vec<String>>,
     script: Option<std::path::PathBuf>,
     retry: Option<RetryPolicy>,
     place: Option<Place>,
@@ -36,7 +37,15 @@ struct Provider {
 
 impl Provider {
     fn built_in(kind: ProviderKind) -> Self {
-        Self { kind, base_url: None, api_key_env: None, script: None, retry: None, place: None }
+        Self {
+            kind,
+            base_url: None,
+            api_key_env: None,
+            input_modalities: None,
+            script: None,
+            retry: None,
+            place: None,
+        }
     }
 
     fn variable(&self) -> &str {
@@ -73,8 +82,12 @@ impl Provider {
         let mut route = match self.kind {
             ProviderKind::Scripted => {
                 let adapter = ScriptedAdapter::new(self.script()?);
-                return Ok(Arc::new(match &self.retry {
+                let adapter = match &self.retry {
                     Some(policy) => adapter.with_retry_policy(policy.clone()),
+                    None => adapter,
+                };
+                return Ok(Arc::new(match &self.input_modalities {
+                    Some(them) => adapter.with_modalities(them.iter().map(String::as_str)),
                     None => adapter,
                 }));
             }
@@ -93,6 +106,9 @@ impl Provider {
         };
         if let Some(policy) = &self.retry {
             route.retry_policy.clone_from(policy);
+        }
+        if self.input_modalities.is_some() {
+            route.input_modalities.clone_from(&self.input_modalities);
         }
         if self.works_without_key() && self.key().is_none() {
             route.api_key = KeySource::None;
@@ -134,6 +150,7 @@ impl Providers {
                 kind: provider.kind,
                 base_url: provider.base_url.clone(),
                 api_key_env: provider.api_key_env.clone(),
+                input_modalities: provider.input_modalities.clone(),
                 script: provider.script.clone(),
                 retry: provider.retry.clone(),
                 place: Some(provider.place.clone()),

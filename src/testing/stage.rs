@@ -30,7 +30,7 @@ pub struct Stage {
 
 /// What a stage is built from.
 pub struct StageBuilder {
-    script: Script,
+    model: ScriptedAdapter,
     harness: HarnessBuilder,
     options: AgentOptions,
 }
@@ -139,7 +139,8 @@ impl fmt::Debug for Stage {
 impl StageBuilder {
     fn new(script: Script, harness: HarnessBuilder) -> Self {
         let harness = harness.ids(CountingIds::default()).clock(StepClock::starting_at(START_MS));
-        Self { script, harness, options: AgentOptions::new().model(ROUTE, "any") }
+        let model = ScriptedAdapter::new(script);
+        Self { model, harness, options: AgentOptions::new().model(ROUTE, "any") }
     }
 
     /// Changes the harness.
@@ -156,11 +157,18 @@ impl StageBuilder {
         self
     }
 
+    /// Changes the scripted model.
+    #[must_use]
+    pub fn model(mut self, change: impl FnOnce(ScriptedAdapter) -> ScriptedAdapter) -> Self {
+        self.model = change(self.model);
+        self
+    }
+
     /// Starts the harness, and makes the agent. Requests are recorded from the first on.
     pub async fn start(self) -> Result<Stage, StageError> {
-        let Self { script, harness, options } = self;
+        let Self { model, harness, options } = self;
         let harness = harness.start().await?;
-        let model = Arc::new(ScriptedAdapter::new(script));
+        let model = Arc::new(model);
         model.stage().record(true);
         // The registration lasts as long as the harness.
         let _registration = harness.world().models.register([ROUTE], model.clone())?;

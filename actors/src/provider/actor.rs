@@ -1,6 +1,5 @@
 use std::{
     collections::HashMap,
-    hash::{DefaultHasher, Hash, Hasher},
     sync::{Arc, Mutex, PoisonError, Weak},
 };
 
@@ -9,13 +8,13 @@ use playhouse_messages::{
     chunk::{Failure, StreamChunk},
     config::CallConfig,
     event::CancelCause,
-    history::HistoryEntry,
     prepared::{Prepared, Ticket},
     protocol::{ProviderMessage, StreamRequest},
     request::FrozenRequest,
     tool_history::ToolProjection,
 };
 use playhouse_plugin_api::{
+    attachment::AttachmentStore,
     cancel::CancelToken,
     llm::{LlmRegistry, LlmRequest, LoadedImages, PreparedCall, RequestBody, terminal_chunk},
     world::World,
@@ -65,12 +64,19 @@ impl ProviderShell {
     fn stream(&mut self, request: StreamRequest) {
         let StreamRequest { ticket, request, session_id, chunks } = request;
         let call = lock(&self.bound).remove(&ticket.number());
+        let world = self.args.world.clone();
         self.tasks.spawn(
             async move {
                 let cancel = CancelToken::new();
-                let stream = call
-                    .ok_or_else(|| lost_call(&request))
-                    .and_then(|(_, call)| open(&call, &request, session_id, &cancel));
+                let open = async {
+                    let (_, call) = call.ok_or_else(|| lost_call(&request))?;
+                    open(&call, &*world.attachments, &request, session_id, &cancel).await
+                };
+                let stream = tokio::select! {
+                    biased;
+                    () = chunks.closed() => return,
+                    stream = open => stream,
+                };
                 let mut stream = match stream {
                     Ok(stream) => stream,
                     Err(failure) => {
@@ -116,9 +122,11 @@ async fn prepare(
     Ok(prepared)
 }
 
-/// Builds the wire request of old bytes and new bytes, and starts the adapter's stream.
-fn open(
+/// Builds the wire request of old bytes and new bytes, and starts the adapter's stream. Images are
+/// read for new bytes only: once a message and route.
+async fn open(
     call: &PreparedCall,
+    attachments: &dyn AttachmentStore,
     request: &FrozenRequest,
     session_id: playhouse_messages::id::SessionId,
     cancel: &CancelToken,
@@ -129,17 +137,12 @@ fn open(
         request.tool_history.as_ref(),
         request.messages.messages(),
     );
-    let key = route_key(call);
-    let images = LoadedImages::new();
-    let mut messages = Vec::with_capacity(request.messages.len());
-    let mut encoded = Vec::with_capacity(request.messages.len());
-    for entry in request.messages.iter() {
-        let Some(HistoryEntry { message, wire, .. }) = projection.entry(entry) else { continue };
-        encoded.push(wire.wire(key, || call.encode(&message, &images))?);
-        messages.push(call.project(&message));
-    }
+    let outgoing = call.outgoing(request.messages.iter().filter_map(|it| projection.entry(it)));
+    let messages = outgoing.messages();
     let tools = projection.declarations().clone();
-    let body = RequestBody::new(call.frame(&messages, &tools, None)?, encoded);
+    let frame = call.frame(&messages, &tools, None)?;
+    let images = LoadedImages::load(attachments, outgoing.unread_images()).await?;
+    let body = RequestBody::new(frame, outgoing.encode(&images)?);
     let request = LlmRequest {
         config: call.config().clone(),
         messages,
@@ -150,13 +153,6 @@ fn open(
         cancel: cancel.clone(),
     };
     Ok(call.stream(request)?)
-}
-
-/// A number for the key under which a message's encoding is kept.
-fn route_key(call: &PreparedCall) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    call.encoding_key().hash(&mut hasher);
-    hasher.finish()
 }
 
 fn lost_call(request: &FrozenRequest) -> Failure {

@@ -9,11 +9,12 @@ pub use cell::{AgentCell, AgentFault, AgentParts, AnnouncedCancel, Disposal};
 pub use model::{AgentModel, SelectError};
 use playhouse_messages::{
     chunk::Failure,
+    content::ContentBlock,
     event::{CancelCause, InboxTarget},
     id::{MessageId, SessionId},
     inbox::Inbox,
     machine::Status,
-    message::{Message, Role, SharedMessage},
+    message::{Message, Role, SharedMessage, Source},
     outcome::{Outcome, OutcomeFold, Progress},
     protocol::AgentMessage,
     session::{Edited, InboxEdit},
@@ -26,11 +27,23 @@ use crate::{
     cancel::CancelToken, options::AgentOptions, scope::Scope, session::Session, slot::Gone,
 };
 
-/// What can be sent: a text, which becomes a user message with a fresh id, or a whole message.
+/// What can be sent: a text or content blocks, which become a user message with a fresh id, or a
+/// whole message.
+///
+/// ```
+/// # use playhouse_messages::content::ContentBlock;
+/// # use playhouse_plugin_api::{agent::Prompt, attachment::inspect};
+/// # let photo = inspect(b"GIF89a\x03\0\x02\0\0\0\0;", None, 100)?;
+/// // `photo` is what the world's attachment store answered.
+/// let prompt = Prompt::from([ContentBlock::text("What is this?"), ContentBlock::image(&photo)]);
+/// # Ok::<(), playhouse_plugin_api::attachment::AttachmentError>(())
+/// ```
 #[derive(Debug, Clone, PartialEq)]
 pub enum Prompt {
     /// One text block from a human.
     Text(String),
+    /// These blocks from a human.
+    Content(Vec<ContentBlock>),
     /// As it is; its role must be `user`.
     Message(Box<Message>),
 }
@@ -44,6 +57,18 @@ impl From<&str> for Prompt {
 impl From<String> for Prompt {
     fn from(text: String) -> Self {
         Self::Text(text)
+    }
+}
+
+impl From<Vec<ContentBlock>> for Prompt {
+    fn from(content: Vec<ContentBlock>) -> Self {
+        Self::Content(content)
+    }
+}
+
+impl<const N: usize> From<[ContentBlock; N]> for Prompt {
+    fn from(content: [ContentBlock; N]) -> Self {
+        Self::Content(content.into())
     }
 }
 
@@ -243,6 +268,9 @@ impl Agent {
     ) -> Result<MessageId, AgentError> {
         let message = match prompt.into() {
             Prompt::Text(text) => Message::user(self.0.ids.message(), text),
+            Prompt::Content(content) => {
+                Message::user_from(self.0.ids.message(), content, Source::user())
+            }
             Prompt::Message(message) => *message,
         };
         self.deliver(message.into(), target, wake, false).await

@@ -17,6 +17,7 @@ mod call;
 mod error;
 mod images;
 mod normalise;
+mod outgoing;
 mod prepare;
 mod project;
 pub mod protocol_check;
@@ -27,8 +28,9 @@ mod scenario;
 
 pub use call::{CallInput, DirectCall, ModelCall, ModelStream, StepCall};
 pub use error::{LlmError, ModelPart};
-pub use images::LoadedImages;
+pub use images::{LoadedImages, image_handle, offloaded_image};
 pub use normalise::{ChunkStream, normalise, terminal_chunk};
+pub use outgoing::Outgoing;
 pub use prepare::{EncodingKey, PreparedCall};
 pub use registry::{AdapterRegistration, LlmRegistry, ProviderInfo, RegistrationGuard};
 
@@ -70,7 +72,15 @@ pub trait LlmAdapter: Send + Sync + 'static {
     /// the caller keeps and reuses for every later request on the same route.
     fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure>;
 
-    /// What stands before and after the message array of the request body.
+    /// The images of tool messages that stand one after the other, if the wire cannot hold them in
+    /// the messages themselves: an element behind the last of them. Asked for only if there are any.
+    /// Empty, the default, for wires that can. Pure as [`LlmAdapter::encode`].
+    fn encode_result_images(&self, _input: &ResultImagesInput<'_>) -> Result<Bytes, Failure> {
+        Ok(Bytes::new())
+    }
+
+    /// What stands before and after the message array of the request body. Asked for before anything
+    /// is encoded, so that what it refuses costs nothing.
     fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure>;
 
     /// Starts the call. Dropping the stream aborts it.
@@ -85,6 +95,17 @@ pub struct EncodeInput<'a> {
     /// The message, projected for the route.
     pub message: &'a Message,
     /// The bytes of its images.
+    pub images: &'a LoadedImages,
+}
+
+/// What [`LlmAdapter::encode_result_images`] may use.
+#[derive(Debug, Clone, Copy)]
+pub struct ResultImagesInput<'a> {
+    /// The route that the messages go to.
+    pub route: &'a Route,
+    /// Those of the tool messages that show images, projected for the route.
+    pub results: &'a [SharedMessage],
+    /// The bytes of the images.
     pub images: &'a LoadedImages,
 }
 

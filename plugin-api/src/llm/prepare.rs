@@ -17,6 +17,7 @@ use playhouse_messages::{
         AdapterDefaults, CallConfig, RequestContext, Route, SystemPromptUpdate, ToolList,
         ToolUpdate,
     },
+    history::HistoryEntry,
     message::SharedMessage,
     prepared::{Prepared, Ticket},
 };
@@ -88,7 +89,7 @@ pub struct PreparedCall {
 /// Under what a message's encoding may be kept: while the key is equal, so are the bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EncodingKey {
-    route: Route,
+    pub(super) route: Route,
     registration: u64,
     hides_images: bool,
     /// The routes whose replay state the adapter gets back: those that the same instance serves.
@@ -217,12 +218,10 @@ impl PreparedCall {
     /// As [`PreparedCall::encode`] and [`PreparedCall::frame`].
     pub fn request(&self, input: CallInput) -> Result<LlmRequest, LlmError> {
         let CallInput { messages, images, tools, session_id, purpose, cancel, .. } = input;
-        let messages: Vec<_> = messages.iter().map(|message| self.project(message)).collect();
-        let encoded: Vec<_> = messages
-            .iter()
-            .map(|message| self.encode(message, &images))
-            .collect::<Result<_, _>>()?;
-        let body = RequestBody::new(self.frame(&messages, &tools, purpose)?, encoded);
+        let outgoing = self.outgoing(messages.into_iter().map(|it| HistoryEntry::new(0, it)));
+        let messages = outgoing.messages();
+        let frame = self.frame(&messages, &tools, purpose)?;
+        let body = RequestBody::new(frame, outgoing.encode(&images)?);
         let config = self.config.clone();
         Ok(LlmRequest { config, messages, tools, session_id, purpose, body, cancel })
     }

@@ -86,6 +86,8 @@ struct ProviderEntry {
     base_url: Option<Spanned<String>>,
     /// The environment variable that holds its key; the kind's own if absent.
     api_key_env: Option<Spanned<String>>,
+    /// What its models take, `text` and `image`; unknown if absent.
+    input_modalities: Option<Spanned<Vec<String>>>,
     /// For a scripted one: the script, instead of the team script.
     script: Option<Spanned<PathBuf>>,
     retry: Option<Spanned<RetryEntry>>,
@@ -354,6 +356,9 @@ impl Reader<'_> {
         let variable = entry.api_key_env.as_ref();
         let api_key_env = variable.map(|at| self.variable(at, &key("api_key_env"))).transpose()?;
         let retry = entry.retry.map(|retry| self.retry(retry, &key("retry"))).transpose()?;
+        let modalities = entry.input_modalities.as_ref();
+        let input_modalities =
+            modalities.map(|at| self.modalities(at, &key("input_modalities"))).transpose()?;
         let place = match &entry.base_url {
             Some(url) => self.place(&url.span(), &key("base_url")),
             None => self.place(&entry.kind.span(), &key("kind")),
@@ -362,10 +367,18 @@ impl Reader<'_> {
             kind: entry.kind.into_inner(),
             base_url: entry.base_url.map(Spanned::into_inner),
             api_key_env,
+            input_modalities,
             script: entry.script.map(|script| self.near(script.into_inner())),
             retry,
             place,
         })
+    }
+
+    fn modalities(&self, at: &Spanned<Vec<String>>, key: &str) -> Result<Vec<String>, ConfigError> {
+        match &at.get_ref().iter().map(String::as_str).collect::<Vec<_>>()[..] {
+            ["text"] | ["text", "image"] | ["image", "text"] => Ok(at.get_ref().clone()),
+            _ => Err(self.fault(at, key, "must be [\"text\"] or [\"text\", \"image\"]")),
+        }
     }
 
     fn prices(&self, entries: &[PriceEntry]) -> Result<Vec<Price>, ConfigError> {

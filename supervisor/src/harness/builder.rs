@@ -9,6 +9,7 @@ use std::{
 use playhouse_actors::{agent::LoopFactory, tool_executor::ToolExecutor};
 use playhouse_messages::{chunk::Failure, session_state::KnownKinds};
 use playhouse_plugin_api::{
+    attachment::{AttachmentStore, MemoryAttachments},
     clock::{Clock, Ids, SystemClock, UuidIds},
     factory::AgentFactory,
     llm::LlmRegistry,
@@ -36,10 +37,11 @@ use crate::{
 /// How long the setup of a plugin may take while the harness starts.
 const SETUP_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What a harness is built from. Every part has a default: no store (sessions live in memory), the
+/// What a harness is built from. Every part has a default: no store (sessions live in memory), images in memory, the
 /// loop of this library, the system's clock, fresh UUIDs, no plugins.
 pub struct HarnessBuilder {
     store: Option<Arc<dyn Store>>,
+    attachments: Arc<dyn AttachmentStore>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
     factory: Arc<dyn AgentFactory>,
@@ -80,6 +82,7 @@ impl HarnessBuilder {
     pub(super) fn new() -> Self {
         Self {
             store: None,
+            attachments: Arc::new(MemoryAttachments::new()),
             clock: Arc::new(SystemClock),
             ids: Arc::new(UuidIds),
             factory: Arc::new(LoopFactory),
@@ -102,6 +105,14 @@ impl HarnessBuilder {
     #[must_use]
     pub fn shared_store(mut self, store: Arc<dyn Store>) -> Self {
         self.store = Some(store);
+        self
+    }
+
+    /// Keeps the images of messages here; in memory unless told otherwise. Sessions that a store
+    /// keeps need one that lasts as long, such as `context::DirectoryAttachments`.
+    #[must_use]
+    pub fn attachments(mut self, attachments: impl AttachmentStore) -> Self {
+        self.attachments = Arc::new(attachments);
         self
     }
 
@@ -188,6 +199,7 @@ impl HarnessBuilder {
             services: Services::new(),
             agents: AgentRegistry::new(),
             store: self.store,
+            attachments: self.attachments,
             known: Arc::new(self.known),
             limits: self.limits,
             executor,

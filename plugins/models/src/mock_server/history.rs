@@ -19,6 +19,8 @@ pub(super) fn read(body: &Value, compaction: bool) -> Result<Conversation, Strin
     conversation.model = model.to_owned();
     conversation.tools = tools(body)?;
     conversation.purpose = compaction.then_some(Purpose::Compaction);
+    let parts = messages.iter().filter_map(|message| message["content"].as_array()).flatten();
+    conversation.images = parts.filter(|part| is_image(part)).count();
     Ok(conversation)
 }
 
@@ -59,7 +61,14 @@ fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
         turns.push(match role {
             "system" => Turn::System(text()?),
             // The wire does not say who speaks, but context follows a prompt or tool results.
-            "user" => Turn::User(text()?, !matches!(previous, "user" | "tool")),
+            "user" => {
+                let parts = message.get("content").and_then(Value::as_array);
+                let text = match parts {
+                    Some(parts) => parts_text(parts).map_err(|fault| at(&fault))?,
+                    None => text()?,
+                };
+                Turn::User(text, !matches!(previous, "user" | "tool"))
+            }
             "assistant" => {
                 let calls = calls(message).ok_or_else(|| at("`tool_calls` is malformed"))?;
                 for (position, (id, _)) in calls.iter().enumerate() {
@@ -95,6 +104,26 @@ fn turns(messages: &[Value]) -> Result<Vec<Turn<'_>>, String> {
     } else {
         Err(format!("messages: no tool messages for {}", unanswered.join(", ")))
     }
+}
+
+fn is_image(part: &Value) -> bool {
+    part["type"] == "image_url"
+}
+
+/// The text of a message in parts, without the words that name an image right before it.
+fn parts_text(parts: &[Value]) -> Result<String, String> {
+    let mut said = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        let named = parts.get(index + 1).is_some_and(is_image);
+        let url = part["image_url"]["url"].as_str().unwrap_or_default();
+        match part["text"].as_str() {
+            Some(text) if part["type"] == "text" && !named => said.push_str(text),
+            Some(_) if part["type"] == "text" => {}
+            _ if is_image(part) && url.contains(':') => {}
+            _ => return Err(format!("`content[{index}]` is neither text nor an image's URL")),
+        }
+    }
+    if parts.is_empty() { Err("`content` must not be empty".to_owned()) } else { Ok(said) }
 }
 
 fn calls(message: &Value) -> Option<Vec<(&str, &str)>> {

@@ -16,7 +16,8 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     cancel::CancelToken,
     llm::{
-        EncodeInput, Frame, FrameInput, LlmAdapter, LlmRequest, ModelInfo, Purpose, RetryPolicy,
+        EncodeInput, Frame, FrameInput, LlmAdapter, LlmRequest, ModelInfo, Purpose,
+        ResultImagesInput, RetryPolicy,
     },
 };
 use reqwest::{
@@ -151,11 +152,17 @@ impl LlmAdapter for OpenAiCompatible {
     }
 
     fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure> {
-        encode::message(&self.shared().config.dialect, input.message)
+        encode::message(&self.shared().config.dialect, input.message, input.images)
+    }
+
+    fn encode_result_images(&self, input: &ResultImagesInput<'_>) -> Result<Bytes, Failure> {
+        encode::result_images(input.results, input.images)
     }
 
     fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure> {
-        encode::frame(&self.shared().config.dialect, request)
+        let shared = self.shared();
+        shared.config.check_images(request)?;
+        encode::frame(&shared.config.dialect, request)
     }
 
     fn stream(&self, request: LlmRequest) -> BoxStream<'static, Result<StreamChunk, Failure>> {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use playhouse_messages::chunk::Failure;
-use playhouse_plugin_api::llm::{ModelInfo, Reasoning, RetryPolicy};
+use playhouse_plugin_api::llm::{FrameInput, ModelInfo, Reasoning, RetryPolicy};
 use reqwest::Url;
 
 use super::Secret;
@@ -26,6 +26,9 @@ pub struct Config {
     pub dialect: Dialect,
     /// The models that are known; any other is passed through.
     pub models: Vec<ModelEntry>,
+    /// What models take that do not say, `text` and `image`. `None` if that is not known: images are
+    /// then refused before anything is sent. A text-only model gets words in place of images.
+    pub input_modalities: Option<Vec<String>>,
     /// For models that do not say.
     pub context_window: Option<u64>,
     /// Filled in when a call names no limit.
@@ -82,6 +85,8 @@ pub struct ModelEntry {
     pub id: String,
     /// For people; the id if empty.
     pub name: String,
+    /// What it takes, if that differs from the route's.
+    pub input_modalities: Option<Vec<String>>,
     /// The context window, if it differs from the route's.
     pub context_window: Option<u64>,
     /// The default output limit, if it differs from the route's.
@@ -149,6 +154,7 @@ impl Config {
                 attribution: false,
             },
             models: Vec::new(),
+            input_modalities: None,
             context_window: None,
             default_max_tokens: None,
             reasoning: None,
@@ -179,7 +185,12 @@ impl Config {
         config.models = vec![
             model("deepseek-v4-flash", "DeepSeek V4 Flash"),
             model("deepseek-v4-pro", "DeepSeek V4 Pro"),
+            ModelEntry {
+                input_modalities: modalities(&["text", "image"]),
+                ..model("deepseek-v4-flash-vision-exp", "DeepSeek V4 Flash Vision")
+            },
         ];
+        config.input_modalities = modalities(&["text"]);
         config.context_window = Some(1_000_000);
         config.default_max_tokens = Some(256_000);
         config.reasoning = Some(Reasoning {
@@ -262,6 +273,27 @@ impl Config {
         })
     }
 
+    fn modalities<'a>(&'a self, entry: Option<&'a ModelEntry>) -> Option<&'a Vec<String>> {
+        entry.and_then(|e| e.input_modalities.as_ref()).or(self.input_modalities.as_ref())
+    }
+
+    /// Refuses images for a model that is not known to take them. A text-only one never sees any.
+    pub(super) fn check_images(&self, request: &FrameInput<'_>) -> Result<(), Failure> {
+        let mut blocks = request.messages.iter().flat_map(|message| &message.content);
+        let id = &request.config.model;
+        let modalities = self.modalities(self.models.iter().find(|entry| entry.id == *id));
+        let takes = modalities.is_some_and(|them| them.iter().any(|it| it == "image"));
+        if takes || !blocks.any(|block| block.shown_image().is_some()) {
+            return Ok(());
+        }
+        let text = format!(
+            "provider \"{}\" does not say that model \"{id}\" takes images; set `input_modalities` in \
+             its config to [\"text\", \"image\"], or to [\"text\"] to leave images out",
+            self.provider
+        );
+        Err(Failure::new("UNSUPPORTED_CONTENT", text))
+    }
+
     /// What is known of a model.
     pub(super) fn model(&self, provider: &str, id: &str) -> ModelInfo {
         let entry = self.models.iter().find(|entry| entry.id == id);
@@ -277,7 +309,7 @@ impl Config {
             id: id.to_owned(),
             name: name.unwrap_or(id).to_owned(),
             description: None,
-            input_modalities: Some(vec!["text".to_owned()]),
+            input_modalities: self.modalities(entry).cloned(),
             context_window: entry.and_then(|e| e.context_window).or(self.context_window),
             default_max_tokens: entry
                 .and_then(|e| e.default_max_tokens)
@@ -287,6 +319,10 @@ impl Config {
             tool_update: None,
         }
     }
+}
+
+fn modalities(them: &[&str]) -> Option<Vec<String>> {
+    Some(them.iter().map(|&modality| modality.to_owned()).collect())
 }
 
 /// The URL's text without user info and without what follows a `?` or `#`.

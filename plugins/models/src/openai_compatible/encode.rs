@@ -4,21 +4,27 @@ use bytes::Bytes;
 use playhouse_messages::{
     chunk::Failure,
     content::ContentBlock,
-    message::{Message, Role},
+    message::{Message, Role, SharedMessage},
 };
-use playhouse_plugin_api::llm::{Frame, FrameInput, Purpose};
+use playhouse_plugin_api::llm::{
+    Frame, FrameInput, LoadedImages, Purpose, image_handle, offloaded_image,
+};
 use serde::Serialize;
 
 use super::{
-    Dialect, Thinking,
+    Dialect, Thinking, image_parts,
     wire::{
-        StreamOptions, WireCall, WireFunction, WireMessage, WireSuffix, WireThinking, WireTool,
-        WireToolFunction,
+        StreamOptions, WireCall, WireContent, WireFunction, WireMessage, WireSuffix, WireThinking,
+        WireTool, WireToolFunction,
     },
 };
 
 /// A message's element of `messages`; empty if it has none.
-pub(super) fn message(dialect: &Dialect, message: &Message) -> Result<Bytes, Failure> {
+pub(super) fn message(
+    dialect: &Dialect,
+    message: &Message,
+    images: &LoadedImages,
+) -> Result<Bytes, Failure> {
     let text = text_of(message)?;
     let role = match message.role {
         // Declarations always stand in the request, so changes to them need no words.
@@ -32,15 +38,18 @@ pub(super) fn message(dialect: &Dialect, message: &Message) -> Result<Bytes, Fai
     let mut wire = WireMessage {
         role,
         tool_call_id: None,
-        content: text,
+        content: WireContent::Text(text),
         reasoning_content: None,
         tool_calls: Vec::new(),
     };
     if message.role == Role::Tool {
         wire.tool_call_id = message.tool_call_id.as_ref().map(|id| id.as_str());
-        if wire.content.is_empty() {
-            wire.content = "(no output)".to_owned();
+        if matches!(&wire.content, WireContent::Text(text) if text.is_empty()) {
+            wire.content = WireContent::Text("(no output)".to_owned());
         }
+    }
+    if message.role == Role::User && message.content.iter().any(|it| it.shown_image().is_some()) {
+        wire.content = WireContent::Parts(image_parts::user(message, images)?);
     }
     if message.role == Role::Assistant {
         // `content` stays a string even without text: null with reasoning alone is refused, and
@@ -65,25 +74,43 @@ pub(super) fn message(dialect: &Dialect, message: &Message) -> Result<Bytes, Fai
     to_bytes(&wire)
 }
 
+/// The images of these tool messages, which hold only text, as a user's element.
+pub(super) fn result_images(
+    results: &[SharedMessage],
+    images: &LoadedImages,
+) -> Result<Bytes, Failure> {
+    to_bytes(&WireMessage {
+        role: "user",
+        tool_call_id: None,
+        content: WireContent::Parts(image_parts::of_results(results, images)?),
+        reasoning_content: None,
+        tool_calls: Vec::new(),
+    })
+}
+
+/// All that can be said of a message in text.
 fn text_of(message: &Message) -> Result<String, Failure> {
     let mut text = String::new();
     for block in &message.content {
-        match block {
-            ContentBlock::Text(more) => text.push_str(more),
-            ContentBlock::Image { attachment, offloaded: true } => {
-                let id = attachment.get("attachmentId").and_then(|id| id.as_str());
-                text.push_str(&format!(
-                    "[Image {} was dropped from this request: the oldest images go first. Ask for \
-                     it again if you need it.]",
-                    id.unwrap_or_default()
-                ));
+        let image = match block {
+            ContentBlock::Text(more) => {
+                text.push_str(more);
+                continue;
             }
-            ContentBlock::Image { .. } => {
-                let message = "this route takes no images; remove the image or use another model";
-                return Err(Failure::new("UNSUPPORTED_CONTENT", message));
+            ContentBlock::Image { attachment, offloaded: true } => offloaded_image(attachment),
+            ContentBlock::Image { attachment, .. } => {
+                if !matches!(message.role, Role::User | Role::Tool) {
+                    let text = "only messages of users and tools can show images on this route";
+                    return Err(Failure::new("UNSUPPORTED_CONTENT", text));
+                }
+                image_handle(attachment)
             }
-            _ => {}
+            _ => continue,
+        };
+        if !text.is_empty() {
+            text.push('\n');
         }
+        text.push_str(&image);
     }
     Ok(text)
 }
@@ -179,7 +206,8 @@ mod scenario {
     }
 
     fn encoded(message: &Message) -> String {
-        String::from_utf8(super::message(&dialect(), message).unwrap().to_vec()).unwrap()
+        let bytes = super::message(&dialect(), message, &LoadedImages::new()).unwrap();
+        String::from_utf8(bytes.to_vec()).unwrap()
     }
 
     fn assistant(content: Vec<ContentBlock>) -> Message {
@@ -221,7 +249,7 @@ mod scenario {
         let wire = encoded(&turn);
         assert_eq!(wire, r#"{"role":"assistant","content":"x","reasoning_content":"ab"}"#);
         let plain = Config::new("p", "http://x", crate::openai_compatible::KeySource::None).dialect;
-        let wire = super::message(&plain, &turn).unwrap();
+        let wire = super::message(&plain, &turn, &LoadedImages::new()).unwrap();
         assert_eq!(&wire[..], br#"{"role":"assistant","content":"x"}"#);
     }
 
@@ -243,22 +271,6 @@ mod scenario {
         let result = |failed| encoded(&Message::tool("t", &"c1".into(), failed, vec![]));
         let expected = r#"{"role":"tool","tool_call_id":"c1","content":"(no output)"}"#;
         assert_eq!([result(false), result(true)], [expected, expected]);
-    }
-
-    #[test]
-    fn images_are_refused_and_dropped_ones_are_told() {
-        let image = |offloaded| {
-            let attachment = json!({"attachmentId": "sha256:00"});
-            Message::tool(
-                "t",
-                &"c".into(),
-                false,
-                vec![ContentBlock::Image { attachment, offloaded }],
-            )
-        };
-        let failure = super::message(&dialect(), &image(false)).unwrap_err();
-        assert_eq!(failure.code, "UNSUPPORTED_CONTENT");
-        assert!(encoded(&image(true)).contains("sha256:00"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ mod config;
 mod decode;
 mod encode;
 mod errors;
+mod image_parts;
 mod secret;
 mod sse;
 #[cfg(test)]

@@ -9,11 +9,31 @@ pub(super) struct WireMessage<'a> {
     pub(super) role: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) tool_call_id: Option<&'a str>,
-    pub(super) content: String,
+    pub(super) content: WireContent,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reasoning_content: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tool_calls: Vec<WireCall<'a>>,
+}
+
+/// A message's content: text, or parts if there are images among it.
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+pub(super) enum WireContent {
+    Text(String),
+    Parts(Vec<WirePart>),
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub(super) enum WirePart {
+    Text { text: String },
+    ImageUrl { image_url: WireImage },
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct WireImage {
+    pub(super) url: String,
 }
 
 #[derive(Debug, Serialize)]

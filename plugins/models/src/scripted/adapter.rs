@@ -47,6 +47,14 @@ impl ScriptedAdapter {
         self
     }
 
+    /// Taking these modalities, `text` and `image`; text alone unless told otherwise.
+    #[must_use]
+    pub fn with_modalities<'a>(mut self, modalities: impl IntoIterator<Item = &'a str>) -> Self {
+        let modalities = modalities.into_iter().map(str::to_owned).collect();
+        self.model.input_modalities = Some(modalities);
+        self
+    }
+
     /// With this retry policy.
     #[must_use]
     pub fn with_retry_policy(mut self, policy: RetryPolicy) -> Self {

@@ -21,6 +21,8 @@ pub struct Conversation {
     pub results: Vec<ToolOutcome>,
     /// The names of the declared tools.
     pub tools: Vec<String>,
+    /// How many images the messages show.
+    pub images: usize,
     /// What the call is for.
     pub purpose: Option<Purpose>,
     /// The number that the next minted call id gets.
@@ -58,6 +60,8 @@ impl Conversation {
         conversation.model = request.config.model.clone();
         conversation.tools = request.tools.iter().map(|tool| tool.name.clone()).collect();
         conversation.purpose = request.purpose;
+        let blocks = request.messages.iter().flat_map(|message| &message.content);
+        conversation.images = blocks.filter(|block| block.shown_image().is_some()).count();
         conversation
     }
 

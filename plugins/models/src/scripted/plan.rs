@@ -174,6 +174,7 @@ fn failure(fault: &Fault) -> Failure {
     Failure {
         status: fault.status,
         provider_retry_after_ms: fault.retry_after_ms,
+        offload_images: fault.offload_images,
         ..Failure::new(
             fault.code.as_deref().unwrap_or(code),
             fault.message.as_deref().unwrap_or(message),
@@ -197,6 +198,7 @@ fn lookup(name: &str, captures: &[String], conversation: &Conversation) -> Optio
     let results = || conversation.results.iter().map(|result| result.text.as_str());
     match name {
         "prompt" => Some(conversation.prompt.clone()),
+        "images" => Some(conversation.images.to_string()),
         "results" => Some(results().collect::<Vec<_>>().join("\n\n")),
         _ => {
             let number = |text: &str| text.parse::<usize>().ok()?.checked_sub(1);

@@ -7,8 +7,8 @@ use serde_json::Value;
 ///
 /// Text, reasoning and argument strings may hold `{{...}}` placeholders: `prompt` (the last user
 /// text), `1`, `2`, ... (what the stars of the rule's `user_matches` took), `result.1`, `result.2`,
-/// ... and `results` (the tool results after the last assistant message). They are filled in once;
-/// an unknown one stays as it is.
+/// ... and `results` (the tool results after the last assistant message), `images` (how many images
+/// the request shows). They are filled in once; an unknown one stays as it is.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Reply {
@@ -132,6 +132,9 @@ pub struct Fault {
     /// How long an error asks to wait.
     #[serde(default)]
     pub retry_after_ms: Option<u64>,
+    /// How many images an error asks to leave out; only in process.
+    #[serde(default)]
+    pub offload_images: Option<u32>,
 }
 
 /// What can go wrong with an answer.
@@ -257,8 +260,15 @@ impl Reply {
 impl Fault {
     /// A fault of this kind without further facts.
     pub fn new(kind: FaultKind) -> Self {
-        let (after_chunks, code, status, message, retry_after_ms) = (None, None, None, None, None);
-        Self { kind, after_chunks, code, status, message, retry_after_ms }
+        Self {
+            kind,
+            after_chunks: None,
+            code: None,
+            status: None,
+            message: None,
+            retry_after_ms: None,
+            offload_images: None,
+        }
     }
 
     /// After this many deltas.
@@ -272,6 +282,13 @@ impl Fault {
     #[must_use]
     pub fn with_status(mut self, status: u16) -> Self {
         self.status = Some(status);
+        self
+    }
+
+    /// Asking to leave this many images out.
+    #[must_use]
+    pub fn offloading(mut self, images: u32) -> Self {
+        self.offload_images = Some(images);
         self
     }
 
