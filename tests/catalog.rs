@@ -132,12 +132,11 @@ fn services(page: &mut String, all: &Sources) {
     }
 }
 
-fn config_file(page: &mut String) {
+fn config_file(page: &mut String, all: &Sources) {
     *page += "\n## The config file\n\nAn example and the rules are in [config.md](config.md).\n\n\
               | key | type | |\n|---|---|---|\n";
-    let text = fs::read_to_string(root().join("src/cli/config/reader.rs")).unwrap();
-    let file = syn::parse_file(&text).unwrap();
-    for entry in structs(&file.items) {
+    let readers = all.iter().filter(|(path, _)| path.starts_with("src/cli/config"));
+    for entry in readers.flat_map(|(_, items)| structs(items)) {
         let read = entry
             .attrs
             .iter()
@@ -148,6 +147,7 @@ fn config_file(page: &mut String) {
         let camel =
             entry.attrs.iter().any(|attribute| source(&attribute.meta).contains("camelCase"));
         let table = doc(&entry.attrs, 1);
+        let table = table.split(';').next().unwrap_or_default().trim_end_matches('.');
         assert!(!table.is_empty(), "{} needs a doc: which table it is", entry.ident);
         for field in &entry.fields {
             let name = field.ident.as_ref().unwrap().to_string();
@@ -210,7 +210,7 @@ fn the_catalog_says_what_the_sources_say() {
     events(&mut page, &all);
     hooks(&mut page, &all);
     services(&mut page, &all);
-    config_file(&mut page);
+    config_file(&mut page, &all);
     builders(&mut page, &all);
     let file = root().join("docs/catalog.md");
     if std::env::var_os("PLAYHOUSE_BLESS").is_some() {

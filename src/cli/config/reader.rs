@@ -36,6 +36,7 @@ struct File {
     max_parallel_tool_calls: Option<Spanned<i64>>,
     /// Where sessions are kept.
     store: Option<StoreEntry>,
+    /// Where a step goes on whose route has failed.
     fallback: Option<FallbackEntry>,
 }
 
@@ -90,6 +91,7 @@ struct ProviderEntry {
     input_modalities: Option<Spanned<Vec<String>>>,
     /// For a scripted one: the script, instead of the team script.
     script: Option<Spanned<PathBuf>>,
+    /// How its failed requests are retried.
     retry: Option<Spanned<RetryEntry>>,
 }
 

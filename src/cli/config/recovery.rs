@@ -10,16 +10,22 @@ use toml::Spanned;
 
 use super::{ConfigError, reader::Reader};
 
-/// `retry` of a provider; what is absent is as by default.
+/// `[providers.NAME.retry]`; what is absent is as by default.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RetryEntry {
+    /// `normal`, or `always`: everything, without end.
     #[serde(default)]
     mode: Mode,
+    /// The most retries of one step; 0 never retries. 5 if absent.
     max_retries: Option<u32>,
+    /// The failure codes that are retried.
     codes: Option<Vec<String>>,
+    /// The first delay in milliseconds; each further one is twice as long. 500 if absent.
     initial_delay_ms: Option<u64>,
+    /// The longest delay in milliseconds. 10,000 if absent.
     max_delay_ms: Option<u64>,
+    /// How far a delay is spread, from 0 to 1. 0.1 if absent.
     jitter_ratio: Option<f64>,
 }
 
@@ -35,7 +41,9 @@ enum Mode {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct FallbackEntry {
+    /// The routes to go on with, in order, each as `PROVIDER/MODEL`.
     routes: Spanned<Vec<Spanned<String>>>,
+    /// The failure codes that lead to the next one.
     codes: Option<Spanned<Vec<String>>>,
 }
 
