@@ -9,8 +9,9 @@ use playhouse_plugin_api::{
 
 use crate::{HarnessBuilder, minimal};
 
-/// A harness with the defaults: the identity section of the system prompt and, with the feature
-/// `subagents`, delegation to child agents. It has no store and no models yet.
+/// A harness with the defaults: the identity section of the system prompt; with the feature
+/// `subagents`, delegation to child agents; with `policies`, a reminder of repeated tool calls. It
+/// has no store and no models yet.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -31,6 +32,8 @@ pub fn base() -> HarnessBuilder {
     let builder = minimal().plugin(Identity);
     #[cfg(feature = "subagents")]
     let builder = with_subagents(builder, playhouse_subagents::Subagents::new());
+    #[cfg(feature = "policies")]
+    let builder = builder.plugin(playhouse_policies::RepeatReminder::default());
     builder
 }
 

@@ -9,4 +9,5 @@ mod crash;
 mod deaths;
 mod lifecycle;
 mod testing;
+mod tools;
 mod turns;

@@ -1,6 +1,9 @@
 //! What `run` and `rpc` share: a harness over a journal, with routes and plugins.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use playhouse_messages::{chunk::Failure, id::SessionId};
 use playhouse_plugin_api::{
@@ -8,17 +11,20 @@ use playhouse_plugin_api::{
     creation::{AgentHandle, CreateError, NewAgent},
     options::AgentOptions,
 };
+use playhouse_policies::{
+    DefaultTimeout, REPEAT_TOOL_REMINDER, RepeatReminder, RepeatReminderConfig, Spill, SpillDir,
+};
 use playhouse_stores::{JournalStore, JournalStoreConfig};
 use playhouse_subagents::{EVENT_KINDS, Subagents};
 use playhouse_supervisor::{
-    harness::Harness,
+    harness::{Harness, HarnessBuilder},
     plugin_host::{HostError, PluginHandle, PluginStatus},
 };
 
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    config::{AgentConfig, Config, PluginConfig, SessionChoice},
+    config::{AgentConfig, Config, PluginConfig, SessionChoice, ToolsConfig},
     exit::CliError,
     lookup::Lookup,
     providers::{Providers, register},
@@ -26,6 +32,9 @@ use super::{
 
 /// Where sessions are kept unless told otherwise.
 pub const DEFAULT_STORE: &str = ".playhouse";
+
+/// The directory of spilled tool outputs, in that of the store.
+pub const SPILLS: &str = "spills";
 
 /// Which store is meant: the argument's, the config's, or the default one.
 pub fn store_dir(argument: Option<PathBuf>, config: &Config) -> PathBuf {
@@ -47,6 +56,7 @@ pub async fn open(
     // Whatever can be refused is refused before the store is touched.
     let adapters = providers.adapters()?;
     let subagents = subagents(config)?;
+    let reminder = reminder(config)?;
     let plugins: Vec<&str> = match &config.plugins {
         Some(plugins) => plugins.iter().map(|plugin| plugin.name.as_str()).collect(),
         None => defaults.to_vec(),
@@ -55,7 +65,7 @@ pub async fn open(
     for damage in store.damages() {
         tracing::error!("the store is damaged: {damage}");
     }
-    let mut builder = crate::minimal().store(store);
+    let mut builder = bounded(crate::minimal().store(store), &config.tools, dir);
     // Whether or not sub-agents are hosted now: sessions of earlier ones must load.
     for kind in EVENT_KINDS {
         builder = builder.event_kind(kind);
@@ -70,6 +80,7 @@ pub async fn open(
         for name in plugins {
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,
+                REPEAT_TOOL_REMINDER => harness.host(reminder.clone()).await,
                 _ => harness.host(subagents.clone()).await,
             };
             set_up(hosted).await?;
@@ -85,6 +96,18 @@ pub async fn open(
             Err(error)
         }
     }
+}
+
+/// Bounds what a tool call may take of time and of the conversation.
+fn bounded(mut builder: HarnessBuilder, tools: &ToolsConfig, store: &Path) -> HarnessBuilder {
+    if tools.max_inline_bytes > 0 {
+        let spills = Arc::new(SpillDir::new(store.join(SPILLS)));
+        builder = builder.plugin(Spill::new(tools.max_inline_bytes, spills));
+    }
+    if let Some(timeout) = tools.default_timeout {
+        builder = builder.plugin(DefaultTimeout::new(timeout).exempt(tools.timeout_exempt.clone()));
+    }
+    builder
 }
 
 /// Settings of the plugin `subagents`.
@@ -107,6 +130,7 @@ fn subagents(config: &Config) -> Result<Subagents, CliError> {
     for plugin in config.plugins.iter().flatten() {
         match plugin.name.as_str() {
             "subagents" => settings = settings_of(plugin)?,
+            REPEAT_TOOL_REMINDER => {}
             _ => settings_of::<NoSettings>(plugin).map(drop)?,
         }
     }
@@ -124,6 +148,15 @@ fn subagents(config: &Config) -> Result<Subagents, CliError> {
         subagents = subagents.persona(persona);
     }
     Ok(subagents)
+}
+
+fn reminder(config: &Config) -> Result<RepeatReminder, CliError> {
+    let mut plugins = config.plugins.iter().flatten();
+    let Some(plugin) = plugins.find(|plugin| plugin.name == REPEAT_TOOL_REMINDER) else {
+        return Ok(RepeatReminder::default());
+    };
+    let settings: RepeatReminderConfig = settings_of(plugin)?;
+    RepeatReminder::new(settings).map_err(|error| plugin.place.fault(error.to_string()).into())
 }
 
 fn settings_of<T: DeserializeOwned>(plugin: &PluginConfig) -> Result<T, CliError> {

@@ -4,15 +4,17 @@ use std::{
     collections::BTreeMap,
     ops::Range,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use playhouse_messages::json::INTEGER_MAX;
+use playhouse_policies::Patterns;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
     AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, Price, ProviderConfig,
-    ProviderKind, SessionChoice,
+    ProviderKind, SessionChoice, ToolsConfig,
 };
 
 #[derive(Deserialize)]
@@ -28,6 +30,8 @@ struct File {
     #[serde(alias = "maxParallelToolCalls")]
     max_parallel_tool_calls: Option<Spanned<i64>>,
     store: Option<StoreEntry>,
+    #[serde(default)]
+    tools: ToolsEntry,
 }
 
 #[derive(Deserialize)]
@@ -71,6 +75,14 @@ struct PriceEntry {
     model: Spanned<String>,
     input: Spanned<f64>,
     output: Spanned<f64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ToolsEntry {
+    max_inline_bytes: Option<Spanned<i64>>,
+    default_timeout_ms: Option<Spanned<i64>>,
+    timeout_exempt: Patterns,
 }
 
 #[derive(Deserialize)]
@@ -194,7 +206,26 @@ impl Reader<'_> {
             providers,
             prices: self.prices(&file.price)?,
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+            tools: self.tools(file.tools)?,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
+        })
+    }
+
+    fn tools(&self, entry: ToolsEntry) -> Result<ToolsConfig, ConfigError> {
+        let defaults = ToolsConfig::default();
+        let bytes = |at: &Spanned<i64>| {
+            let problem = "must be a number of bytes, 0 or more; 0 bounds nothing";
+            usize::try_from(*at.get_ref())
+                .map_err(|_| self.fault(at, "tools.max_inline_bytes", problem))
+        };
+        let inline = entry.max_inline_bytes.as_ref().map(bytes).transpose()?;
+        let timeout = entry.default_timeout_ms.as_ref();
+        let timeout =
+            timeout.map(|at| self.positive(at, "tools.default_timeout_ms")).transpose()?;
+        Ok(ToolsConfig {
+            max_inline_bytes: inline.unwrap_or(defaults.max_inline_bytes),
+            default_timeout: timeout.map(Duration::from_millis),
+            timeout_exempt: entry.timeout_exempt,
         })
     }
 
