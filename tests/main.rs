@@ -11,4 +11,5 @@ mod deaths;
 mod fuzz;
 mod lifecycle;
 mod testing;
+mod tools;
 mod turns;

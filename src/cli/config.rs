@@ -38,17 +38,18 @@ use std::{
     collections::BTreeMap,
     fmt,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use playhouse_messages::retry::RetryPolicy;
-use playhouse_policies::FallbackPolicy;
+use playhouse_policies::{FallbackPolicy, Patterns, REPEAT_TOOL_REMINDER};
 use serde::Deserialize;
 
 /// The file that is read if there is one and no other is named.
 pub const DEFAULT_FILE: &str = "playhouse.toml";
 
 /// The plugins that a config can name.
-pub const PLUGINS: [&str; 2] = ["subagents", "lookup"];
+pub const PLUGINS: [&str; 3] = ["subagents", "lookup", REPEAT_TOOL_REMINDER];
 
 /// A config, checked.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -66,8 +67,33 @@ pub struct Config {
     pub prices: Vec<Price>,
     /// How many tool calls of one batch may run at once.
     pub max_parallel_tool_calls: Option<usize>,
+    /// What bounds a tool call.
+    pub tools: ToolsConfig,
     /// Where sessions are kept.
     pub store_dir: Option<PathBuf>,
+}
+
+/// What bounds a tool call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ToolsConfig {
+    /// How many bytes a result may take of the conversation; the rest is kept beside the store. 0
+    /// bounds nothing.
+    pub max_inline_bytes: usize,
+    /// The time budget of tools that have none of their own.
+    pub default_timeout: Option<Duration>,
+    /// Tools without that budget.
+    pub timeout_exempt: Patterns,
+}
+
+impl Default for ToolsConfig {
+    fn default() -> Self {
+        Self {
+            max_inline_bytes: 64 * 1024,
+            default_timeout: None,
+            timeout_exempt: Patterns::default(),
+        }
+    }
 }
 
 /// An agent of the config.
@@ -310,6 +336,10 @@ mod tests {
             [fallback]
             routes = ["local/m/n", "play/any"]
             codes = ["SERVER"]
+            [tools]
+            max_inline_bytes = 0
+            default_timeout_ms = 1500
+            timeout_exempt = ["subagent*"]
             [[plugin]]
             name = "subagents"
             [[agent]]
@@ -349,6 +379,10 @@ mod tests {
             (&*fallback.routes()[0].model, fallback.codes()),
             ("m/n", &["SERVER".to_owned()][..])
         );
+        let tools = config.tools;
+        assert_eq!((tools.max_inline_bytes, tools.timeout_exempt.fit("subagent")), (0, true));
+        assert_eq!(tools.default_timeout, Some(Duration::from_millis(1500)));
+        assert_eq!(parse("").unwrap().tools.max_inline_bytes, 65_536);
     }
 
     #[test]
@@ -375,6 +409,9 @@ mod tests {
             ("[[agent]]\nid = \"a\"\n[[agent]]\nid = \"a\"", ":4: `id`", "choose another"),
             ("[[plugin]]\nname = \"x\"", ":2: `name`", "subagents"),
             ("max_parallel_tool_calls = 0", ":1: `max_parallel_tool_calls`", "positive"),
+            ("max_parallel_tool_calls = 1.5", ":1: `max_parallel_tool_calls`", "correct the value"),
+            ("[tools]\nmax_inline_bytes = -1", ":2: `tools.max_inline_bytes`", "0 or more"),
+            ("[tools]\ndefault_timeout_ms = 0", ":2: `tools.default_timeout_ms`", "positive"),
             ("[providers.x]\nkind = \"y\"", ":2: `kind`", "openai_compatible"),
             (
                 "[providers.x]\nkind = \"scripted\"\nbase_url = \"u\"",

@@ -1,6 +1,9 @@
 //! What `run` and `rpc` share: a harness over a journal, with routes and plugins.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use playhouse_context::{DirectoryAttachments, ImageOffload};
 use playhouse_messages::{chunk::Failure, id::SessionId};
@@ -9,18 +12,21 @@ use playhouse_plugin_api::{
     creation::{AgentHandle, CreateError, NewAgent},
     options::AgentOptions,
 };
-use playhouse_policies::{Fallback, ModelNotice, Retry};
+use playhouse_policies::{
+    DefaultTimeout, Fallback, ModelNotice, REPEAT_TOOL_REMINDER, RepeatReminder, RepeatReminderConfig,
+    Retry, Spill, SpillDir,
+};
 use playhouse_stores::{JournalStore, JournalStoreConfig};
 use playhouse_subagents::Subagents;
 use playhouse_supervisor::{
-    harness::Harness,
+    harness::{Harness, HarnessBuilder},
     plugin_host::{HostError, PluginHandle, PluginStatus},
 };
 
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    config::{AgentConfig, Config, PluginConfig, SessionChoice},
+    config::{AgentConfig, Config, PluginConfig, SessionChoice, ToolsConfig},
     exit::CliError,
     lookup::Lookup,
     providers::{Providers, register},
@@ -31,6 +37,8 @@ pub const DEFAULT_STORE: &str = ".playhouse";
 
 /// Where the images of sessions are kept, in the store's directory.
 const ATTACHMENTS: &str = "attachments";
+/// The directory of spilled tool outputs, in that of the store.
+pub const SPILLS: &str = "spills";
 
 /// Which store is meant: the argument's, the config's, or the default one.
 pub fn store_dir(argument: Option<PathBuf>, config: &Config) -> PathBuf {
@@ -52,6 +60,7 @@ pub async fn open(
     // Whatever can be refused is refused before the store is touched.
     let adapters = providers.adapters()?;
     let subagents = subagents(config)?;
+    let reminder = reminder(config)?;
     let plugins: Vec<&str> = match &config.plugins {
         Some(plugins) => plugins.iter().map(|plugin| plugin.name.as_str()).collect(),
         None => defaults.to_vec(),
@@ -61,7 +70,8 @@ pub async fn open(
         tracing::error!("the store is damaged: {damage}");
     }
     let attachments = DirectoryAttachments::new(dir.join(ATTACHMENTS));
-    let mut builder = crate::minimal().store(store).attachments(attachments);
+    let builder = crate::minimal().store(store).attachments(attachments);
+    let mut builder = bounded(builder, &config.tools, dir);
     // Whether or not the plugin is hosted now: sessions of an earlier run must load.
     let kinds = [&playhouse_subagents::EVENT_KINDS[..], &playhouse_policies::EVENT_KINDS];
     for kind in kinds.concat() {
@@ -83,6 +93,7 @@ pub async fn open(
         for name in plugins {
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,
+                REPEAT_TOOL_REMINDER => harness.host(reminder.clone()).await,
                 _ => harness.host(subagents.clone()).await,
             };
             set_up(hosted).await?;
@@ -98,6 +109,18 @@ pub async fn open(
             Err(error)
         }
     }
+}
+
+/// Bounds what a tool call may take of time and of the conversation.
+fn bounded(mut builder: HarnessBuilder, tools: &ToolsConfig, store: &Path) -> HarnessBuilder {
+    if tools.max_inline_bytes > 0 {
+        let spills = Arc::new(SpillDir::new(store.join(SPILLS)));
+        builder = builder.plugin(Spill::new(tools.max_inline_bytes, spills));
+    }
+    if let Some(timeout) = tools.default_timeout {
+        builder = builder.plugin(DefaultTimeout::new(timeout).exempt(tools.timeout_exempt.clone()));
+    }
+    builder
 }
 
 /// Settings of the plugin `subagents`.
@@ -120,6 +143,7 @@ fn subagents(config: &Config) -> Result<Subagents, CliError> {
     for plugin in config.plugins.iter().flatten() {
         match plugin.name.as_str() {
             "subagents" => settings = settings_of(plugin)?,
+            REPEAT_TOOL_REMINDER => {}
             _ => settings_of::<NoSettings>(plugin).map(drop)?,
         }
     }
@@ -137,6 +161,15 @@ fn subagents(config: &Config) -> Result<Subagents, CliError> {
         subagents = subagents.persona(persona);
     }
     Ok(subagents)
+}
+
+fn reminder(config: &Config) -> Result<RepeatReminder, CliError> {
+    let mut plugins = config.plugins.iter().flatten();
+    let Some(plugin) = plugins.find(|plugin| plugin.name == REPEAT_TOOL_REMINDER) else {
+        return Ok(RepeatReminder::default());
+    };
+    let settings: RepeatReminderConfig = settings_of(plugin)?;
+    RepeatReminder::new(settings).map_err(|error| plugin.place.fault(error.to_string()).into())
 }
 
 fn settings_of<T: DeserializeOwned>(plugin: &PluginConfig) -> Result<T, CliError> {

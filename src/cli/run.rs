@@ -18,7 +18,7 @@ use playhouse_plugin_api::{
 use playhouse_supervisor::harness::Harness;
 
 use super::{
-    config::{AgentConfig, Config, SessionChoice},
+    config::{AgentConfig, Config, PLUGINS, SessionChoice},
     exit::{CliError, EXIT_CODES, Exit},
     follow::follow_all,
     house,
@@ -90,7 +90,7 @@ impl Run {
         let dir = house::store_dir(self.store, &config);
         // The same tools whatever model is asked, so that a job can be compared over routes; a config
         // names its own.
-        let harness = house::open(&config, &plan.providers, &dir, &["subagents", "lookup"]).await?;
+        let harness = house::open(&config, &plan.providers, &dir, &PLUGINS).await?;
         let (seen, followers) = follow_all(harness.world())?;
         let screen = Screen::start(seen, self.format, Paint::stderr());
         let turn = async {

@@ -251,6 +251,34 @@ async fn the_client_runs_its_tools_and_hears_when_a_call_is_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_long_result_is_kept_beside_the_store_and_the_model_sees_where() {
+    let replies = vec![Reply::call("ask", "{}"), Reply::text("Because.")];
+    let (house, _, server) = served(replies).await;
+    let config = std::fs::read_to_string(house.path().join("playhouse.toml")).unwrap();
+    house.write("playhouse.toml", &format!("{config}[tools]\nmax_inline_bytes = 600\n"));
+    let mut client = Client::start(&house);
+    client.make("a");
+    let tool = json!({"name": "ask", "description": "Asks", "parameters": {"type": "object"}});
+    client.call("tool/register", tool);
+    let prompt = client.ask("agent/prompt", json!({"agent": "a", "text": "Go"}));
+    let asked = client.message(|m| m["method"] == "tool/call");
+    let long = "x".repeat(5000);
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"value": long}});
+    client.running.send(&answer.to_string());
+    assert_eq!(client.answer(prompt)["result"]["text"], "Because.");
+    let log = client.log("a");
+    let result = log.iter().find(|event| event["type"] == "tool/result").unwrap();
+    let shown = result["data"]["message"]["content"][0]["text"].as_str().unwrap();
+    assert!(shown.len() <= 600, "{shown}");
+    let (_, place) = shown.rsplit_once(" is in ").unwrap();
+    let (file, _) = place.split_once(';').unwrap();
+    assert!(file.contains("/.playhouse/spills/a/"), "{file}");
+    assert_eq!(std::fs::read_to_string(file).unwrap(), long);
+    client.end();
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_end_of_input_disposes_durably_and_a_resume_goes_on() {
     let stall = Fault::new(FaultKind::Stall).after(1);
     let (house, _, server) =

@@ -4,15 +4,17 @@ use std::{
     collections::BTreeMap,
     ops::Range,
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use playhouse_messages::json::INTEGER_MAX;
+use playhouse_policies::Patterns;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
     AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, Price, ProviderConfig,
-    ProviderKind, SessionChoice,
+    ProviderKind, SessionChoice, ToolsConfig,
     recovery::{FallbackEntry, RetryEntry},
 };
 
@@ -38,6 +40,9 @@ struct File {
     store: Option<StoreEntry>,
     /// Where a step goes on whose route has failed.
     fallback: Option<FallbackEntry>,
+    /// Bounds of tool calls.
+    #[serde(default)]
+    tools: ToolsEntry,
 }
 
 /// `[[agent]]`
@@ -107,6 +112,19 @@ struct PriceEntry {
     input: Spanned<f64>,
     /// A million tokens of output; not negative.
     output: Spanned<f64>,
+}
+
+/// `[tools]`
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct ToolsEntry {
+    /// The most bytes of a result that the model sees; what is longer is kept in a file. 0 for no
+    /// bound, 65,536 if absent.
+    max_inline_bytes: Option<Spanned<i64>>,
+    /// The time budget of tools that have none of their own, in milliseconds.
+    default_timeout_ms: Option<Spanned<i64>>,
+    /// Tools that the budget leaves alone; `*` stands for any text.
+    timeout_exempt: Patterns,
 }
 
 /// `[store]`
@@ -239,7 +257,26 @@ impl Reader<'_> {
             fallback,
             prices: self.prices(&file.price)?,
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+            tools: self.tools(file.tools)?,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
+        })
+    }
+
+    fn tools(&self, entry: ToolsEntry) -> Result<ToolsConfig, ConfigError> {
+        let defaults = ToolsConfig::default();
+        let bytes = |at: &Spanned<i64>| {
+            let problem = "must be a number of bytes, 0 or more; 0 bounds nothing";
+            usize::try_from(*at.get_ref())
+                .map_err(|_| self.fault(at, "tools.max_inline_bytes", problem))
+        };
+        let inline = entry.max_inline_bytes.as_ref().map(bytes).transpose()?;
+        let timeout = entry.default_timeout_ms.as_ref();
+        let timeout =
+            timeout.map(|at| self.positive(at, "tools.default_timeout_ms")).transpose()?;
+        Ok(ToolsConfig {
+            max_inline_bytes: inline.unwrap_or(defaults.max_inline_bytes),
+            default_timeout: timeout.map(Duration::from_millis),
+            timeout_exempt: entry.timeout_exempt,
         })
     }
 

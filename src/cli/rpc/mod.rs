@@ -13,6 +13,7 @@ mod wire;
 use std::{io, path::PathBuf, sync::Arc};
 
 use playhouse_plugin_api::{cancel::CancelToken, creation::NewAgent};
+use playhouse_policies::REPEAT_TOOL_REMINDER;
 use playhouse_supervisor::harness::{Harness, HarnessState};
 use serde_json::{Value, json};
 use tokio::{
@@ -70,7 +71,8 @@ impl Rpc {
         let providers = Providers::new(&config);
         let signal = signals::listen()?;
         let dir = house::store_dir(self.store, &config);
-        let harness = house::open(&config, &providers, &dir, &["subagents"]).await?;
+        let harness =
+            house::open(&config, &providers, &dir, &["subagents", REPEAT_TOOL_REMINDER]).await?;
         let (seen, followers) = follow_all(harness.world())?;
         let (outbox, lines) = Outbox::new();
         let writer = tokio::spawn(write(lines));

@@ -8,10 +8,12 @@ use serde_json::json;
 
 use super::*;
 
+mod schedule;
+
 const ABORTED: &str = "Error: tool call aborted before dispatch";
 
 #[tokio::test(start_paused = true)]
-async fn core_83_both_start_before_either_ends_and_results_keep_the_order() {
+async fn core_83_anchor_l22_l28_both_start_before_either_ends_and_results_keep_the_order() {
     let rig = Rig::new(10);
     let batch = rig.start("a:p b:p");
     quiet().await;
@@ -26,7 +28,7 @@ async fn core_83_both_start_before_either_ends_and_results_keep_the_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn core_84_an_exclusive_call_splits_the_batch() {
+async fn core_84_llm_93_an_exclusive_call_splits_the_batch() {
     let rig = Rig::new(10);
     let batch = rig.start("p1:p x:x p2:p");
     for call in ["p1", "x", "p2"] {
@@ -77,7 +79,7 @@ async fn core_85_an_exclusive_calls_result_reclassifies_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn core_86_a_call_made_exclusive_mid_pool_waits_for_the_pool() {
+async fn core_86_llm_94_a_call_made_exclusive_mid_pool_waits_for_the_pool() {
     let rig = Rig::new(2);
     swap_on_result(&rig, "a", "y", false);
     let batch = rig.start("a:p b:p c:y d:p");
@@ -124,7 +126,7 @@ async fn core_87_the_order_examples_word_for_word() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn core_87_a_cap_of_zero_is_refused() {
+async fn core_87_llm_99_a_cap_of_zero_is_refused() {
     let rig = Rig::new(0);
     let failure = rig.start("a:p").await.unwrap().unwrap_err();
     assert_eq!(failure.message, "maxParallelToolCalls must be a positive integer");
@@ -158,7 +160,7 @@ async fn core_88_policy_and_post_processing_keep_the_models_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn core_89_contexts_of_overlapping_calls_are_accepted_in_the_models_order() {
+async fn core_89_llm_98_contexts_of_overlapping_calls_are_accepted_in_the_models_order() {
     let rig = Rig::new(10);
     let batch = rig.start("a:ctx b:ctx");
     quiet().await;
@@ -306,7 +308,7 @@ async fn core_94_and_newest_52_a_refused_append_surfaces_after_the_bodies_settle
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failing_batch_tells_its_running_siblings_to_stop() {
+async fn anchor_l24_a_failing_batch_tells_its_running_siblings_to_stop() {
     let rig = Rig::new(3);
     let polite = |_: NoArgs, run: ToolRun| async move {
         run.cancel().cancelled().await;
@@ -345,7 +347,7 @@ async fn core_95_a_disposal_parks_the_contexts_of_a_tool_that_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn core_96_arguments_are_logged_raw_and_read_leniently() {
+async fn core_96_llm_19_arguments_are_logged_raw_and_read_leniently() {
     let rig = Rig::new(10);
     rig.start_with("a:fast", "{\"x\":").await.unwrap().unwrap();
     let (text, code) = rig.result("a");
@@ -416,7 +418,7 @@ async fn a_failed_checkpoint_is_the_calls_result_and_the_body_does_not_run() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_panicking_or_failing_sibling_loses_no_other_result() {
+async fn llm_82_anchor_l23_l25_a_panicking_or_failing_sibling_loses_no_other_result() {
     let rig = Rig::new(10);
     let panics = |_: NoArgs, _run| async {
         if true {

@@ -39,7 +39,7 @@ fn core_22_the_next_turn_is_not_cut() {
 }
 
 #[test]
-fn core_23_a_cut_answer_runs_no_call() {
+fn core_23_anchor_l18_a_cut_answer_runs_no_call() {
     let mut rig = Rig::new();
     rig.world.answers.push_back(cut("par", &["c1"]));
     rig.followup("A").run();

@@ -216,7 +216,7 @@ fn core_5_4_a_refused_step_end_still_reaches_idle() {
 }
 
 #[test]
-fn newest_50_a_failing_executor_leaves_a_paired_history() {
+fn newest_50_llm_100_a_failing_executor_leaves_a_paired_history() {
     let mut rig = Rig::new();
     rig.world.answers.push_back(calls(&["c1", "c2", "c3"]));
     rig.world.executor.push_back(Failure::new("X", "x"));
