@@ -10,6 +10,7 @@ mod crash;
 mod deaths;
 mod fuzz;
 mod lifecycle;
+mod recovery;
 mod testing;
 mod tools;
 mod turns;

@@ -136,10 +136,30 @@ fn a_reader_of_the_output_that_goes_away_ends_the_run() {
 fn a_turn_that_fails_exits_with_6_and_says_why() {
     let house = House::new();
     house.write("s.toml", "[[rules]]\nreply = { fault = { kind = \"error\", status = 500 } }\n");
-    house.write("playhouse.toml", "[providers.s]\nkind = \"scripted\"\nscript = \"s.toml\"\n");
+    let provider = "[providers.s]\nkind = \"scripted\"\nscript = \"s.toml\"\n";
+    house.write("playhouse.toml", &format!("{provider}retry = {{ max_retries = 0 }}\n"));
     let ended = house.run(&["run", "--model", "s/any", "Go"]);
     assert_eq!(ended.code, Some(6), "{ended:?}");
     assert!(ended.err.contains("SERVER"), "{ended:?}");
+}
+
+#[test]
+fn a_route_that_fails_is_retried_and_then_left_for_the_next_as_the_config_says() {
+    let house = House::new();
+    house.write("s.toml", "[[rules]]\nreply = { fault = { kind = \"error\", status = 500 } }\n");
+    house.write(
+        "playhouse.toml",
+        "plugin = []\nfallback = { routes = [\"nobody/any\", \"scripted/team\"] }\n\
+         [providers.s]\nkind = \"scripted\"\nscript = \"s.toml\"\n\
+         retry = { max_retries = 2, initial_delay_ms = 1 }\n",
+    );
+    let ended = house.run(&["run", "--model", "s/any", "--session", "it", "Pick a cache"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let log = house.run(&["sessions", "show", "it", "--format", "jsonl"]).json();
+    let kinds = log.iter().filter_map(|event| event["type"].as_str());
+    let kinds: Vec<_> = kinds.filter(|kind| kind.starts_with("llm/")).collect();
+    let retried = ["llm/retry", "llm/retry-started"];
+    assert_eq!(kinds, [&retried[..], &retried, &["llm/fallback"]].concat());
 }
 
 #[test]

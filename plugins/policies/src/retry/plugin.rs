@@ -99,10 +99,10 @@ impl Executor {
         error: RequestError,
         next: Next<RequestError, Recovery>,
     ) -> HookResult<Recovery> {
-        let Some(policy) = error.retry_policy.clone() else { return next.run(error).await };
-        if self.unloaded.is_cancelled() {
+        let loaded = !self.unloaded.is_cancelled();
+        let Some(policy) = error.retry_policy.clone().filter(|_| loaded) else {
             return next.run(error).await;
-        }
+        };
         let gone = || error.cancel.is_cancelled() || self.unloaded.is_cancelled();
         if matches!(policy, RetryPolicy::Always { .. }) && !gone() {
             match next.clone().run(error.clone()).await {
@@ -141,18 +141,16 @@ impl Executor {
             RetryPolicy::Normal { max_retries, .. } => (Mode::Normal, Some(*max_retries)),
             RetryPolicy::Always { .. } => (Mode::Always, None),
         };
-        let (provider, failure) = (provider.clone(), failure.clone());
-        let at = *at;
         Some(Scheduled {
             retry_id,
-            at,
-            provider,
+            at: *at,
+            provider: provider.clone(),
             mode,
             policy_key,
             retry,
             max_retries,
             delay_ms,
-            failure,
+            failure: failure.clone(),
         })
     }
 
@@ -169,7 +167,7 @@ impl Executor {
     }
 }
 
-/// A number from 0 to 1 that nobody can foresee who does not know the id.
+/// A number from 0 to 1: as random as the id, and the same for the same one.
 fn spread(retry_id: &str, prior: u32) -> f64 {
     let mut hasher = DefaultHasher::new();
     (retry_id, prior).hash(&mut hasher);
