@@ -9,6 +9,7 @@ mod cli;
 mod crash;
 mod deaths;
 mod fuzz;
+mod images;
 mod lifecycle;
 mod recovery;
 mod testing;

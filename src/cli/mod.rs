@@ -4,6 +4,7 @@ pub mod config;
 pub mod exit;
 mod follow;
 mod house;
+mod images;
 pub mod lookup;
 mod mock_model;
 mod output;

@@ -10,7 +10,7 @@ use playhouse_messages::{
     event::{CancelCause, TurnEndReason},
 };
 use playhouse_plugin_api::{
-    agent::{Agent, AgentError},
+    agent::{Agent, AgentError, Prompt},
     cancel::CancelToken,
     creation::NewAgent,
     options::AgentOptions,
@@ -22,6 +22,7 @@ use super::{
     exit::{CliError, EXIT_CODES, Exit},
     follow::follow_all,
     house,
+    images::{self, Image},
     output::{Format, LAST_WORDS, Paint},
     providers::{DEFAULT_MODEL, Providers},
     show::{End, Screen},
@@ -41,6 +42,9 @@ use super::{
 pub struct Run {
     /// What to ask; `-` reads standard input.
     prompt: String,
+    /// A PNG, JPEG, GIF or WebP image to show with the prompt; may be given more than once.
+    #[arg(long = "image", value_name = "FILE")]
+    images: Vec<PathBuf>,
     /// The route, such as scripted/team, openai_compatible/any or deepseek/deepseek-v4-flash.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
@@ -86,6 +90,8 @@ impl Run {
         let config = Config::load(self.config.as_deref())?;
         let plan = self.plan(&config)?;
         let prompt = read_prompt(self.prompt)?;
+        let images = self.images.iter().map(|file| Image::read(file));
+        let images = images.collect::<Result<Vec<_>, _>>()?;
         let signal = signals::listen()?;
         let dir = house::store_dir(self.store, &config);
         // The same tools whatever model is asked, so that a job can be compared over routes; a config
@@ -102,6 +108,8 @@ impl Run {
             };
             let agent = made?;
             screen.root(agent.id());
+            let store = &*harness.world().attachments;
+            let prompt = images::prompt(prompt, images, store).await?;
             turn(&harness, agent.agent(), prompt, &signal, screen.closed()).await
         };
         let ended = turn.await;
@@ -207,7 +215,7 @@ struct Plan {
 async fn turn(
     harness: &Harness,
     agent: &Agent,
-    prompt: String,
+    prompt: Prompt,
     signal: &CancelToken,
     unseen: &CancelToken,
 ) -> Result<End, CliError> {

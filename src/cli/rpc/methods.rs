@@ -20,6 +20,7 @@ use serde_json::{Value, json};
 
 use super::{
     client_tools::{ClientTools, Description},
+    images::{self, InlineImage},
     notify::Told,
     wire::{RpcError, to_json},
 };
@@ -70,7 +71,7 @@ pub(super) struct AgentParams {
 struct SendParams {
     agent: String,
     text: Option<String>,
-    content: Option<Vec<ContentBlock>>,
+    content: Option<Vec<Value>>,
     message: Option<Message>,
     message_id: Option<String>,
     target: Option<InboxTarget>,
@@ -112,7 +113,7 @@ struct SpliceParams {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Inserted {
     text: Option<String>,
-    content: Option<Vec<ContentBlock>>,
+    content: Option<Vec<Value>>,
     message: Option<Message>,
     message_id: Option<String>,
 }
@@ -173,6 +174,7 @@ impl Server {
             "model/select" => self.select_model(read(params)?).await,
             "inbox/list" => self.inbox(read(params)?),
             "inbox/splice" => self.splice(read(params)?).await,
+            "attachment/put" => self.put_attachment(read(params)?).await,
             "config/set" => self.configure(read(params)?),
             "session/log" => self.log(read(params)?).await,
             "session/flush" => self.flush(read(params)?).await,
@@ -263,11 +265,14 @@ impl Server {
 
     /// The message that is meant, and whether its id is the client's, so that sending it again is no
     /// mistake.
-    fn message(&self, from: Inserted) -> Result<(Message, bool), RpcError> {
+    async fn message(&self, from: Inserted) -> Result<(Message, bool), RpcError> {
         let Inserted { text, content, message, message_id } = from;
         let (content, message) = match (text, content, message) {
             (Some(text), None, None) => (vec![ContentBlock::text(text)], None),
-            (None, Some(content), None) => (content, None),
+            (None, Some(content), None) => {
+                let store = &*self.harness.world().attachments;
+                (images::blocks(store, content).await?, None)
+            }
             (None, None, Some(message)) if message_id.is_none() => (Vec::new(), Some(message)),
             _ => {
                 let text = "a message is exactly one of `text`, `content` and `message`; \
@@ -298,7 +303,8 @@ impl Server {
             }
         };
         let SendParams { text, content, message, message_id, .. } = params;
-        let (message, named) = self.message(Inserted { text, content, message, message_id })?;
+        let (message, named) =
+            self.message(Inserted { text, content, message, message_id }).await?;
         let sent = if named {
             agent.send_again(message, target, wake).await
         } else {
@@ -314,7 +320,8 @@ impl Server {
         }
         let agent = self.agent(&params.agent)?;
         let SendParams { text, content, message, message_id, .. } = params;
-        let (message, named) = self.message(Inserted { text, content, message, message_id })?;
+        let (message, named) =
+            self.message(Inserted { text, content, message, message_id }).await?;
         let (id, from) = if named {
             // It may have been sent, and have run, long ago.
             (agent.send_again(message, InboxTarget::NextTurn, true).await?, 0)
@@ -398,13 +405,18 @@ impl Server {
     async fn splice(&self, params: SpliceParams) -> Answer {
         let agent = self.agent(&params.agent)?;
         let SpliceParams { target, start, delete_count: delete, insert, .. } = params;
-        let insert = insert
-            .into_iter()
-            .map(|message| self.message(message).map(|(message, _)| SharedMessage::new(message)))
-            .collect::<Result<Vec<_>, _>>()?;
-        let edit = InboxEdit::Splice { target, start, delete, insert };
+        let mut messages = Vec::with_capacity(insert.len());
+        for message in insert {
+            messages.push(SharedMessage::new(self.message(message).await?.0));
+        }
+        let edit = InboxEdit::Splice { target, start, delete, insert: messages };
         let edited = agent.edit_inbox(edit).await?;
         ok(json!({"removed": edited.removed, "inserted": edited.inserted}))
+    }
+
+    async fn put_attachment(&self, image: InlineImage) -> Answer {
+        let attachment = image.put(&*self.harness.world().attachments).await?;
+        ok(json!({"attachment": attachment}))
     }
 
     fn configure(&self, params: ConfigParams) -> Answer {

@@ -5,6 +5,7 @@
 //! it, it goes on in a task of its own. `docs/rpc.md` describes the protocol.
 
 mod client_tools;
+mod images;
 mod methods;
 mod models;
 mod notify;
