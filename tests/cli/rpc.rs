@@ -318,6 +318,42 @@ async fn the_end_of_input_disposes_durably_and_a_resume_goes_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_model_is_selected_and_kept_over_a_resume_that_names_no_other() {
+    let (house, _, server) = served(vec![Reply::text("One."), Reply::text("Two.")]).await;
+    let mut client = Client::start(&house);
+    client.make("a");
+    let of = json!({"agent": "a"});
+    let (m, n) = (json!({"provider": "p", "model": "m"}), json!({"provider": "p", "model": "n"}));
+    let model = client.call("model/get", of.clone());
+    assert_eq!(model, json!({"current": m, "pending": null, "lastUsed": null}));
+    client.call("agent/prompt", json!({"agent": "a", "text": "Go"}));
+    let select = |model: &str| json!({"agent": "a", "provider": "p", "model": model});
+    let selected = client.call("model/select", select("n"));
+    // It was told before.
+    assert!(client.running.kept.iter().any(|line| line.contains("model/selection")));
+    assert_eq!(client.event("model/selection")["seq"], selected["seq"]);
+    let model = client.call("model/get", of.clone());
+    assert_eq!(model, json!({"current": n, "pending": n, "lastUsed": m}));
+    client.call("agent/prompt", json!({"agent": "a", "text": "On"}));
+    let model = client.call("model/get", of.clone());
+    assert_eq!(model, json!({"current": n, "pending": null, "lastUsed": n}));
+    let told = client.log("a").iter().any(|event| event.to_string().contains("[model changed: "));
+    assert!(told, "the model is told of it");
+    assert_eq!(client.refusal("model/select", select("")).1, "INVALID_MODEL_SELECTION");
+    let unknown = json!({"agent": "a", "provider": "x", "model": "m"});
+    assert_eq!(client.refusal("model/select", unknown).1, "UNKNOWN_PROVIDER");
+    assert_eq!(client.refusal("model/select", of.clone()).1, "INVALID_PARAMS");
+    client.call("agent/dispose", of.clone());
+    client.call("agent/resume", json!({"sessionId": "a"}));
+    assert_eq!(client.call("model/get", of.clone())["current"], n);
+    client.call("agent/dispose", of.clone());
+    client.call("agent/resume", json!({"sessionId": "a", "provider": "p", "model": "m"}));
+    assert_eq!(client.call("model/get", of)["pending"], m);
+    client.end();
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_is_asked_wrongly_is_refused_with_its_code_and_disturbs_nobody() {
     let (house, _, server) = served(vec![Reply::text("Fine.")]).await;
     let mut client = Client::start(&house);

@@ -85,6 +85,37 @@ fn jsonl_tells_every_event_as_it_is_stored_and_ends_with_the_outcome() {
     assert_eq!(house.run(&["sessions", "verify"]).code, Some(0));
 }
 
+mod scenario {
+    use super::*;
+
+    #[test]
+    fn newest_35_a_declared_route_is_recorded_on_resume_and_a_defaulted_one_is_not() {
+        let house = House::new();
+        house.write("s.toml", "[[rules]]\nreply = { text = \"Yes.\" }\n");
+        house.write("playhouse.toml", "[providers.s]\nkind = \"scripted\"\nscript = \"s.toml\"\n");
+        let entry = "[[agent]]\nid = \"w\"\nprovider = \"s\"\nmodel = \"d\"\n";
+        let provider = std::fs::read_to_string(house.path().join("playhouse.toml")).unwrap();
+        house.write("agents.toml", &format!("{provider}{entry}"));
+        for (args, expected) in [
+            (&["--model", "s/a", "--session", "it"][..], "a"),
+            (&["--model", "s/b", "--resume", "it"], "b"),
+            (&["--resume", "it"], "b"),
+            (&["--model", "s/c", "--session", "it"], "c"),
+            (&["--config", "agents.toml", "--resume", "it"], "d"),
+        ] {
+            let ended = house.run(&[&["run"], args, &["Go"]].concat());
+            assert_eq!((ended.code, ended.out.as_str()), (Some(0), "Yes.\n"), "{ended:?}");
+            let log = house.run(&["sessions", "show", "it", "--format", "jsonl"]).json();
+            let header = log.iter().rfind(|event| event["type"] == "request/header").unwrap();
+            assert_eq!(header["data"]["header"]["config"]["model"], expected, "{args:?}");
+        }
+        let log = house.run(&["sessions", "show", "it", "--format", "jsonl"]).json();
+        let recorded = log.iter().filter(|event| event["type"] == "model/selection");
+        let recorded: Vec<_> = recorded.map(|event| event["data"]["model"].clone()).collect();
+        assert_eq!(recorded, ["b", "c", "d"]);
+    }
+}
+
 #[test]
 fn the_config_gives_the_agent_and_a_fresh_session_its_label() {
     let house = House::new();

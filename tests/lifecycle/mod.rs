@@ -2,10 +2,12 @@
 
 mod creation;
 mod hooks;
+mod middleware;
 mod plugins;
 mod reference;
 mod resume;
 mod rig;
+mod selection;
 mod streams;
 mod teardown;
 mod toy_loop;

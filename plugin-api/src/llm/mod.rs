@@ -25,6 +25,9 @@ mod registry;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod scenario;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod wrapped;
 
 pub use call::{CallInput, DirectCall, ModelCall, ModelStream, StepCall};
 pub use error::{LlmError, ModelPart};

@@ -19,17 +19,17 @@ use serde_json::json;
 
 use super::*;
 
-type Item = Result<StreamChunk, Failure>;
+pub(super) type Item = Result<StreamChunk, Failure>;
 
-struct Fake {
+pub(super) struct Fake {
     model: Mutex<ModelInfo>,
     items: Vec<Item>,
-    resolved: AtomicUsize,
-    dropped: Arc<AtomicUsize>,
+    pub(super) resolved: AtomicUsize,
+    pub(super) dropped: Arc<AtomicUsize>,
 }
 
 impl Fake {
-    fn new(items: Vec<Item>) -> Arc<Self> {
+    pub(super) fn new(items: Vec<Item>) -> Arc<Self> {
         let model = ModelInfo { name: "M".into(), ..ModelInfo::default() };
         Arc::new(Self {
             model: Mutex::new(model),
@@ -86,15 +86,15 @@ impl LlmAdapter for Fake {
     }
 }
 
-fn stop() -> StreamChunk {
+pub(super) fn stop() -> StreamChunk {
     StreamChunk::Finish { reason: FinishReason::Stop, replay_state: None }
 }
 
-fn usage() -> StreamChunk {
+pub(super) fn usage() -> StreamChunk {
     StreamChunk::Usage { usage: Default::default() }
 }
 
-fn config(provider: &str) -> CallConfig {
+pub(super) fn config(provider: &str) -> CallConfig {
     CallConfig { provider: provider.into(), model: "m".into(), ..CallConfig::default() }
 }
 
@@ -102,7 +102,11 @@ async fn prepare(registry: &LlmRegistry, config: CallConfig) -> Result<PreparedC
     registry.prepare(config, &CancelToken::new()).await
 }
 
-fn register(registry: &LlmRegistry, providers: &[&str], adapter: Arc<Fake>) -> AdapterRegistration {
+pub(super) fn register(
+    registry: &LlmRegistry,
+    providers: &[&str],
+    adapter: Arc<Fake>,
+) -> AdapterRegistration {
     registry.register(providers.iter().copied(), adapter).unwrap()
 }
 
@@ -162,6 +166,21 @@ async fn llm_23_replace_moves_routes_in_one_step() {
     assert_eq!(prepare(&registry, config("b")).await.unwrap_err().code(), "NO_ADAPTER");
     first.dispose();
     assert_eq!(first.replace(["b"]).unwrap_err().code(), "REGISTRATION_DISPOSED");
+}
+
+/// Watchers run in tasks of their own: no failure of theirs reaches who registers.
+#[tokio::test]
+async fn llm_24_a_watcher_that_panics_costs_neither_the_registration_nor_the_others() {
+    let registry = LlmRegistry::new();
+    let (mut first, mut second) = (registry.changes(), registry.changes());
+    let fails = tokio::spawn(async move {
+        first.changed().await.unwrap();
+        panic!("boom");
+    });
+    let hears = tokio::spawn(async move { second.changed().await.map(|()| *second.borrow()) });
+    let _registration = register(&registry, &["p"], Fake::new(vec![]));
+    assert!(fails.await.unwrap_err().is_panic());
+    assert_eq!((ids(&registry), hears.await.unwrap().unwrap()), (vec!["p".to_owned()], 1));
 }
 
 #[test]
