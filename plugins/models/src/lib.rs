@@ -21,4 +21,6 @@ pub mod scripted;
 #[cfg(test)]
 mod contract;
 #[cfg(all(test, feature = "http"))]
+mod messages_over_http;
+#[cfg(all(test, feature = "http"))]
 mod over_http;
