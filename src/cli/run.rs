@@ -41,10 +41,10 @@ use super::{
 pub struct Run {
     /// What to ask; `-` reads standard input.
     prompt: String,
-    /// The route, such as scripted/team, openai_compatible/any or deepseek/deepseek-v4-flash.
+    /// The route, such as scripted/team, openai_compatible/any or anthropic/claude-opus-5-5.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
-    /// Where the route's provider is. On this machine openai_compatible needs no key.
+    /// Where the route's provider is. On this machine openai_compatible and anthropic need no key.
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     /// How much the model should think, in the provider's words.

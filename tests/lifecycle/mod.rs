@@ -3,6 +3,7 @@
 mod creation;
 mod hooks;
 mod plugins;
+mod prefix;
 mod reference;
 mod resume;
 mod rig;
