@@ -41,7 +41,14 @@ impl House {
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_playhouse"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
-        for variable in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "DEEPSEEK_API_KEY", "PLAYHOUSE_LOG"] {
+        for variable in [
+            "ANTHROPIC_API_KEY",
+            "ANTHROPIC_BASE_URL",
+            "DEEPSEEK_API_KEY",
+            "OPENAI_API_KEY",
+            "OPENAI_BASE_URL",
+            "PLAYHOUSE_LOG",
+        ] {
             command.env_remove(variable);
         }
         command

@@ -11,10 +11,11 @@ use super::{
     signals,
 };
 
-/// Serves chat completions from a script on the loopback interface, until a signal.
+/// Serves chat completions, and Anthropic's messages, from a script on the loopback interface, until
+/// a signal.
 ///
 /// The first line of standard output is the base URL, for --base-url of `playhouse run` with
-/// --model openai_compatible/any.
+/// --model openai_compatible/any or anthropic/any.
 #[derive(Debug, clap::Args)]
 pub struct MockModel {
     /// The port; 0 lets the system choose.

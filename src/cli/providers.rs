@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, ffi::OsString, fs, net::IpAddr, sync::Arc};
 
 use playhouse_messages::{chunk::Failure, retry::RetryPolicy};
 use playhouse_models::{
-    openai_compatible::{Config as Route, KeySource, OpenAiCompatible, Secret},
+    anthropic::{self, Anthropic},
+    openai_compatible::{self, KeySource, OpenAiCompatible, Secret},
     scripted::{Script, ScriptedAdapter},
 };
 use playhouse_plugin_api::{llm::LlmAdapter, world::World};
@@ -51,6 +52,7 @@ impl Provider {
     fn variable(&self) -> &str {
         self.api_key_env.as_deref().unwrap_or(match self.kind {
             ProviderKind::Deepseek => "DEEPSEEK_API_KEY",
+            ProviderKind::Anthropic => "ANTHROPIC_API_KEY",
             _ => "OPENAI_API_KEY",
         })
     }
@@ -63,11 +65,46 @@ impl Provider {
             .unwrap_or_else(|| "https://api.openai.com/v1".to_owned())
     }
 
-    /// Whether a call can be made without a key: on this machine, of a generic provider.
+    fn scripted(&self) -> Result<ScriptedAdapter, CliError> {
+        let mut adapter = ScriptedAdapter::new(self.script()?);
+        if let Some(policy) = &self.retry {
+            adapter = adapter.with_retry_policy(policy.clone());
+        }
+        if let Some(modalities) = &self.input_modalities {
+            adapter = adapter.with_modalities(modalities.iter().map(String::as_str));
+        }
+        Ok(adapter)
+    }
+
+    /// What the config says of a route of chat completions, whatever its dialect.
+    fn completions(&self, mut route: openai_compatible::Config) -> openai_compatible::Config {
+        if let Some(policy) = &self.retry {
+            route.retry_policy.clone_from(policy);
+        }
+        if self.input_modalities.is_some() {
+            route.input_modalities.clone_from(&self.input_modalities);
+        }
+        route
+    }
+
+    fn anthropic(&self, name: &str) -> anthropic::Config {
+        let mut route = anthropic::Config::anthropic();
+        route.provider = name.to_owned();
+        if let Some(url) = &self.base_url {
+            route.base_url.clone_from(url);
+        }
+        if let Some(policy) = &self.retry {
+            route.retry_policy.clone_from(policy);
+        }
+        route
+    }
+
+    /// Whether a call can be made without a key: on this machine, on a wire that others speak too.
     fn works_without_key(&self) -> bool {
         match self.kind {
             ProviderKind::Scripted => true,
             ProviderKind::OpenaiCompatible => is_loopback(&self.url()),
+            ProviderKind::Anthropic => is_loopback(&self.anthropic("").base_url),
             ProviderKind::Deepseek => false,
         }
     }
@@ -78,46 +115,40 @@ impl Provider {
             .filter(|key| key.to_str().is_none_or(|key| !key.trim().is_empty()))
     }
 
+    /// Where the adapter looks for the key, at every call.
+    fn key_source(&self) -> KeySource {
+        if self.works_without_key() && self.key().is_none() {
+            return KeySource::None;
+        }
+        KeySource::Env(self.variable().to_owned())
+    }
+
     fn adapter(&self, name: &str) -> Result<Arc<dyn LlmAdapter>, CliError> {
-        let mut route = match self.kind {
-            ProviderKind::Scripted => {
-                let adapter = ScriptedAdapter::new(self.script()?);
-                let adapter = match &self.retry {
-                    Some(policy) => adapter.with_retry_policy(policy.clone()),
-                    None => adapter,
-                };
-                return Ok(Arc::new(match &self.input_modalities {
-                    Some(them) => adapter.with_modalities(them.iter().map(String::as_str)),
-                    None => adapter,
-                }));
-            }
+        let adapter: Result<Arc<dyn LlmAdapter>, _> = match self.kind {
+            ProviderKind::Scripted => return Ok(Arc::new(self.scripted()?)),
             ProviderKind::OpenaiCompatible => {
-                Route::new(name, &self.url(), KeySource::Env(self.variable().to_owned()))
+                let route = openai_compatible::Config::new(name, &self.url(), self.key_source());
+                OpenAiCompatible::new(self.completions(route)).map(|adapter| Arc::new(adapter) as _)
             }
             ProviderKind::Deepseek => {
-                let mut route = Route::deepseek();
+                let mut route = openai_compatible::Config::deepseek();
                 route.provider = name.to_owned();
-                route.api_key = KeySource::Env(self.variable().to_owned());
+                route.api_key = self.key_source();
                 if let Some(url) = &self.base_url {
                     route.base_url.clone_from(url);
                 }
-                route
+                OpenAiCompatible::new(self.completions(route)).map(|adapter| Arc::new(adapter) as _)
+            }
+            ProviderKind::Anthropic => {
+                let mut route = self.anthropic(name);
+                route.api_key = self.key_source();
+                Anthropic::new(route).map(|adapter| Arc::new(adapter) as _)
             }
         };
-        if let Some(policy) = &self.retry {
-            route.retry_policy.clone_from(policy);
-        }
-        if self.input_modalities.is_some() {
-            route.input_modalities.clone_from(&self.input_modalities);
-        }
-        if self.works_without_key() && self.key().is_none() {
-            route.api_key = KeySource::None;
-        }
-        match (OpenAiCompatible::new(route), &self.place) {
-            (Ok(adapter), _) => Ok(Arc::new(adapter)),
-            (Err(error), Some(place)) => Err(place.fault(error.to_string()).into()),
-            (Err(error), None) => Err(error.into()),
-        }
+        adapter.map_err(|error| match &self.place {
+            Some(place) => place.fault(error.to_string()).into(),
+            None => error.into(),
+        })
     }
 
     fn script(&self) -> Result<Script, CliError> {
@@ -144,6 +175,7 @@ impl Providers {
             ("scripted".to_owned(), Provider::built_in(ProviderKind::Scripted)),
             ("openai_compatible".to_owned(), Provider::built_in(ProviderKind::OpenaiCompatible)),
             ("deepseek".to_owned(), Provider::built_in(ProviderKind::Deepseek)),
+            ("anthropic".to_owned(), Provider::built_in(ProviderKind::Anthropic)),
         ]);
         for (name, provider) in &config.providers {
             let provider = Provider {
@@ -274,6 +306,9 @@ mod tests {
     fn an_unknown_provider_is_told_with_those_that_there_are() {
         let error = Providers::new(&Config::default()).check("nobody").unwrap_err();
         assert_eq!(error.code(), "UNKNOWN_PROVIDER");
-        assert!(error.line().contains("deepseek, openai_compatible, scripted"), "{error}");
+        assert!(
+            error.line().contains("anthropic, deepseek, openai_compatible, scripted"),
+            "{error}"
+        );
     }
 }

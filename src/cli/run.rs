@@ -45,10 +45,10 @@ pub struct Run {
     /// A PNG, JPEG, GIF or WebP image to show with the prompt; may be given more than once.
     #[arg(long = "image", value_name = "FILE")]
     images: Vec<PathBuf>,
-    /// The route, such as scripted/team, openai_compatible/any or deepseek/deepseek-v4-flash.
+    /// The route, such as scripted/team, openai_compatible/any or anthropic/claude-opus-5-5.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
-    /// Where the route's provider is. On this machine openai_compatible needs no key.
+    /// Where the route's provider is. On this machine openai_compatible and anthropic need no key.
     #[arg(long, value_name = "URL")]
     base_url: Option<String>,
     /// How much the model should think, in the provider's words.

@@ -4,6 +4,7 @@ mod creation;
 mod hooks;
 mod middleware;
 mod plugins;
+mod prefix;
 mod reference;
 mod resume;
 mod rig;

@@ -6,11 +6,12 @@ use playhouse::{
     AgentHandle, AgentOptions, CancelCause, Harness, NewAgent, Recovery, TurnEndReason,
     messages::frame::Frame,
     models::{
+        anthropic::{self, Anthropic},
         mock_server::{MockOptions, MockServer},
         openai_compatible::{Config, KeySource, OpenAiCompatible, Secret},
         scripted::{Fault, FaultKind, Reply, Script, ScriptedAdapter, Stage, Wire},
     },
-    plugin_api::hook::Next,
+    plugin_api::{hook::Next, llm::LlmAdapter},
 };
 use serde_json::{Map, Value, json};
 
@@ -125,12 +126,22 @@ async fn play(harness: &Harness, provider: &str) -> AgentHandle {
     agent
 }
 
-async fn over_http(script: Script) -> Vec<Value> {
+/// An adapter for a server at this URL, with this key.
+type Adapter = fn(&str, KeySource) -> Arc<dyn LlmAdapter>;
+
+fn chat_completions(url: &str, key: KeySource) -> Arc<dyn LlmAdapter> {
+    Arc::new(OpenAiCompatible::new(Config::new("wire", url, key)).unwrap())
+}
+
+fn messages(url: &str, key: KeySource) -> Arc<dyn LlmAdapter> {
+    Arc::new(Anthropic::new(anthropic::Config::new("wire", url, key)).unwrap())
+}
+
+async fn over_http(adapter: Adapter, script: Script) -> Vec<Value> {
     let server = MockServer::start_on(Stage::new(script), MockOptions::new().api_key("sk-test"));
     let server = server.await.unwrap();
     let key = KeySource::Explicit(Secret::new("sk-test").unwrap());
-    let config = Config::new("wire", &server.base_url(), key);
-    let adapter = Arc::new(OpenAiCompatible::new(config).unwrap());
+    let adapter = adapter(&server.base_url(), key);
     let harness = playhouse::minimal().start().await.unwrap();
     let _ = harness.world().models.register(["wire"], adapter).unwrap();
     let log = normal(&play(&harness, "wire").await);
@@ -149,13 +160,16 @@ async fn turns_over_http_leave_the_same_events_as_in_process() {
     assert!(model.captured().is_empty());
     harness.shutdown().await.unwrap();
 
-    assert_same(&over_http(script()).await, &expected);
-    // However the bytes are cut.
     let mut split = script();
     for reply in &mut split.sequence {
         reply.wire = Wire { split_bytes: Some(3), comments: true, ..Wire::default() };
     }
-    assert_same(&over_http(split).await, &expected);
+    let wires: [Adapter; 2] = [chat_completions, messages];
+    for adapter in wires {
+        assert_same(&over_http(adapter, script()).await, &expected);
+        // However the bytes are cut.
+        assert_same(&over_http(adapter, split.clone()).await, &expected);
+    }
 }
 
 fn assert_same(ours: &[Value], theirs: &[Value]) {

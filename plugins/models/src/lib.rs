@@ -2,12 +2,16 @@
 //!
 //! - [`scripted`]: a model that plays a script, in process. For tests, demos and load.
 //! - `openai_compatible` (feature `http`): chat completions over HTTP, with a DeepSeek profile.
-//! - `mock_server` (feature `mock-server`): a server that speaks chat completions from the same
-//!   scripts.
+//! - `anthropic` (feature `http`): the Messages API of Anthropic.
+//! - `mock_server` (feature `mock-server`): a server that speaks both from the same scripts.
 
 // A test that unwraps nothing says less.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+#[cfg(feature = "http")]
+pub mod anthropic;
+#[cfg(feature = "http")]
+mod http;
 #[cfg(feature = "mock-server")]
 pub mod mock_server;
 #[cfg(feature = "http")]
@@ -16,5 +20,7 @@ pub mod scripted;
 
 #[cfg(test)]
 mod contract;
+#[cfg(all(test, feature = "http"))]
+mod messages_over_http;
 #[cfg(all(test, feature = "http"))]
 mod over_http;

@@ -1,4 +1,4 @@
-//! The HTTP adapter against the mock server.
+//! The adapter of chat completions against the mock server.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,7 +48,7 @@ async fn serve_with(
     (Fixture::new(adapter, stage, server.clone()), server)
 }
 
-fn slow_and_split(mut script: Script) -> Script {
+pub(crate) fn slow_and_split(mut script: Script) -> Script {
     for reply in script.sequence.iter_mut().chain(script.rules.iter_mut().map(|r| &mut r.reply)) {
         reply.wire = Wire { split_bytes: Some(3), comments: true, ..Wire::default() };
     }
@@ -56,7 +56,7 @@ fn slow_and_split(mut script: Script) -> Script {
 }
 
 /// One raw exchange on a connection of its own.
-async fn raw(server: &MockServer, request: String) -> String {
+pub(crate) async fn raw(server: &MockServer, request: String) -> String {
     let mut socket = TcpStream::connect(server.addr()).await.unwrap();
     socket.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
@@ -75,43 +75,47 @@ fn post(path: &str, key: &str, body: &str) -> String {
 const ASK: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}]}"#;
 
 #[tokio::test]
-async fn the_http_adapter_keeps_the_contract() {
+async fn the_chat_adapter_keeps_the_contract() {
     contract(|script| async { serve(script).await.0 }).await;
 }
 
 #[tokio::test]
-async fn the_http_adapter_keeps_the_contract_however_the_bytes_are_split() {
+async fn the_chat_adapter_keeps_the_contract_however_the_bytes_are_split() {
     contract(|script| async { serve(slow_and_split(script)).await.0 }).await;
 }
 
-#[tokio::test]
-async fn every_behaviour_of_the_server_has_its_outcome() {
-    let expected = [
-        ("success", "stop", Outcome::Completed),
-        ("reasoning_success", "stop", Outcome::Completed),
-        ("tool_call_success", "tool-calls", Outcome::Completed),
-        ("max_tokens", "max-tokens", Outcome::Completed),
-        ("empty", "EMPTY_RESPONSE", Outcome::Completed),
-        ("empty_body", "STREAM_CLOSED", Outcome::Completed),
-        ("stream_eof", "STREAM_CLOSED", Outcome::Completed),
-        ("partial_eof", "STREAM_CLOSED", Outcome::Completed),
-        ("stream_disconnect", "TRANSPORT", Outcome::Reset),
-        ("partial_disconnect", "TRANSPORT", Outcome::Reset),
-        ("connection_reset", "TRANSPORT", Outcome::Reset),
-        ("malformed_json", "MALFORMED_RESPONSE", Outcome::Completed),
-        ("malformed_event", "MALFORMED_RESPONSE", Outcome::Completed),
-        ("wrong_content_type", "stop", Outcome::Completed),
-        ("rate_limit", "RATE_LIMIT", Outcome::Failed(429)),
-        ("server_error", "SERVER", Outcome::Failed(500)),
-        ("service_unavailable", "SERVER", Outcome::Failed(503)),
-        ("auth_error", "AUTH", Outcome::Failed(401)),
-        ("invalid_request", "INVALID_REQUEST", Outcome::Failed(400)),
-        ("context_overflow", "CONTEXT_WINDOW_EXCEEDED", Outcome::Failed(400)),
-        ("quota_exceeded", "QUOTA", Outcome::Failed(429)),
-    ];
-    let script = Script::behaviours(expected.iter().map(|(name, ..)| *name)).unwrap();
-    let (fixture, server) = serve(script).await;
-    for (at, (name, result, outcome)) in expected.iter().enumerate() {
+/// What an adapter makes of each behaviour of the server, and what the server says became of it.
+pub(crate) const BEHAVIOURS: [(&str, &str, Outcome); 21] = [
+    ("success", "stop", Outcome::Completed),
+    ("reasoning_success", "stop", Outcome::Completed),
+    ("tool_call_success", "tool-calls", Outcome::Completed),
+    ("max_tokens", "max-tokens", Outcome::Completed),
+    ("empty", "EMPTY_RESPONSE", Outcome::Completed),
+    ("empty_body", "STREAM_CLOSED", Outcome::Completed),
+    ("stream_eof", "STREAM_CLOSED", Outcome::Completed),
+    ("partial_eof", "STREAM_CLOSED", Outcome::Completed),
+    ("stream_disconnect", "TRANSPORT", Outcome::Reset),
+    ("partial_disconnect", "TRANSPORT", Outcome::Reset),
+    ("connection_reset", "TRANSPORT", Outcome::Reset),
+    ("malformed_json", "MALFORMED_RESPONSE", Outcome::Completed),
+    ("malformed_event", "MALFORMED_RESPONSE", Outcome::Completed),
+    ("wrong_content_type", "stop", Outcome::Completed),
+    ("rate_limit", "RATE_LIMIT", Outcome::Failed(429)),
+    ("server_error", "SERVER", Outcome::Failed(500)),
+    ("service_unavailable", "SERVER", Outcome::Failed(503)),
+    ("auth_error", "AUTH", Outcome::Failed(401)),
+    ("invalid_request", "INVALID_REQUEST", Outcome::Failed(400)),
+    ("context_overflow", "CONTEXT_WINDOW_EXCEEDED", Outcome::Failed(400)),
+    ("quota_exceeded", "QUOTA", Outcome::Failed(429)),
+];
+
+pub(crate) fn all_behaviours() -> Script {
+    Script::behaviours(BEHAVIOURS.iter().map(|(name, ..)| *name)).unwrap()
+}
+
+/// Plays [`all_behaviours`].
+pub(crate) async fn check_behaviours(fixture: &Fixture, server: &MockServer) {
+    for (at, (name, result, outcome)) in BEHAVIOURS.iter().enumerate() {
         let chunks = fixture.ask(user("hi")).await;
         let seen = match finish(&chunks) {
             FinishReason::Stop => "stop",
@@ -128,6 +132,12 @@ async fn every_behaviour_of_the_server_has_its_outcome() {
         }
     }
     fixture.stage.assert_consumed();
+}
+
+#[tokio::test]
+async fn every_behaviour_of_the_server_has_its_outcome() {
+    let (fixture, server) = serve(all_behaviours()).await;
+    check_behaviours(&fixture, &server).await;
 }
 
 mod scenario {
@@ -358,11 +368,15 @@ async fn connections_are_used_again() {
     assert!(server.connections() < 20, "{}", server.connections());
 }
 
-#[tokio::test]
-async fn the_team_works_over_http_as_it_does_in_process() {
+/// The team's script, without its pauses.
+pub(crate) fn swift_team() -> Script {
     let mut script = Script::team();
     script.rules.iter_mut().for_each(|rule| rule.reply = rule.reply.clone().paced(0, 0));
-    let (fixture, _server) = serve(script).await;
+    script
+}
+
+/// Plays [`swift_team`].
+pub(crate) async fn check_team(fixture: &Fixture) {
     let context = Source::of_kind("runtime-context");
     let context = Message::user_from("c", vec![ContentBlock::text("now: noon")], context);
     let mut input = user("Compare three caching strategies");
@@ -387,4 +401,9 @@ async fn the_team_works_over_http_as_it_does_in_process() {
     for topic in ["cost", "speed", "risk"] {
         assert!(report.contains(&format!("On {topic}: Notes.")), "{report}");
     }
+}
+
+#[tokio::test]
+async fn the_team_works_over_http_as_it_does_in_process() {
+    check_team(&serve(swift_team()).await.0).await;
 }

@@ -378,10 +378,10 @@ impl Reader<'_> {
         };
         match &entry {
             ProviderEntry { base_url: Some(at), .. } if scripted => {
-                return only(at.span(), "base_url", "openai_compatible and deepseek");
+                return only(at.span(), "base_url", "openai_compatible, deepseek and anthropic");
             }
             ProviderEntry { api_key_env: Some(at), .. } if scripted => {
-                return only(at.span(), "api_key_env", "openai_compatible and deepseek");
+                return only(at.span(), "api_key_env", "openai_compatible, deepseek and anthropic");
             }
             ProviderEntry { script: Some(at), .. } if !scripted => {
                 return only(at.span(), "script", "scripted");

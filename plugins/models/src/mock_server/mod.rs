@@ -1,4 +1,4 @@
-//! A chat completions server that plays scripts.
+//! A server of chat completions and of Anthropic's messages that plays scripts.
 //!
 //! It speaks enough HTTP/1.1 to stand in for a provider, and misbehaves as the script says: late,
 //! stalled, cut, reset, refused, malformed, or split at any byte. It checks history as strictly as a
@@ -16,8 +16,12 @@
 //! ```
 
 mod answer;
-mod history;
+mod chat_history;
+mod chat_wire;
+mod messages_history;
+mod messages_wire;
 mod serve;
+mod wire;
 
 use std::{
     fmt, io,
@@ -100,7 +104,7 @@ impl fmt::Debug for Shared {
 pub struct RecordedRequest {
     /// Its place in the order of arrival, from 1.
     pub attempt: usize,
-    /// Names in lower case, and values; an authorization shows only its scheme.
+    /// Names in lower case, and values; keys are not shown.
     pub headers: Vec<(String, String)>,
     /// The body as it came.
     pub body: Bytes,
@@ -170,7 +174,7 @@ impl MockServer {
         self.addr
     }
 
-    /// What to configure as a provider's base URL.
+    /// What to configure as a provider's base URL, on either wire.
     pub fn base_url(&self) -> String {
         format!("http://{}", self.addr)
     }

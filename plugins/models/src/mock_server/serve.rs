@@ -12,13 +12,13 @@ use http_body_util::{BodyExt, Limited, StreamBody};
 use hyper::{
     Method, Request, Response, StatusCode,
     body::{Frame, Incoming},
-    header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
+    header::{CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER},
     server::conn::http1,
     service::service_fn,
 };
 use hyper_util::rt::TokioIo;
 use playhouse_messages::chunk::Failure;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::{
     net::{TcpListener, TcpStream},
     sync::oneshot,
@@ -27,8 +27,8 @@ use tokio::{
 
 use super::{
     Outcome, Shared,
-    answer::{Answer, error_object, status_of},
-    history,
+    answer::Answer,
+    wire::{Api, status_of},
 };
 use crate::scripted::{FaultKind, Step};
 
@@ -86,33 +86,31 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<
     };
     let json: Value = serde_json::from_slice(&body).unwrap_or_default();
     let index = shared.record(recorded(&head.headers), body, json.clone());
-    let reject = |status: u16, message: &str| {
+    let api = Api::of(head.uri.path());
+    let reject = |status: u16, code: &str, message: &str| {
         shared.update(index, |request| request.outcome = Outcome::Rejected(status));
-        let kind = "invalid_request_error";
-        Ok(refusal(status, &json!({ "message": message, "type": kind }), None))
+        let failure = Failure { status: Some(status), ..Failure::new(code, message) };
+        Ok(refusal(api.unwrap_or(Api::ChatCompletions), &failure))
     };
 
-    if !head.uri.path().ends_with("/chat/completions") {
-        return reject(404, "no such path; there is /chat/completions");
-    }
+    let Some(api) = api else {
+        let message = "no such path; there are /chat/completions and /v1/messages";
+        return reject(404, "INVALID_REQUEST", message);
+    };
     if head.method != Method::POST {
-        return reject(405, "only POST is served");
+        return reject(405, "INVALID_REQUEST", "only POST is served");
     }
-    if let Some(key) = &shared.api_key {
-        let given = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes);
-        if given != Some(format!("Bearer {key}").as_bytes()) {
-            return reject(401, "wrong API key");
-        }
+    if shared.api_key.as_ref().is_some_and(|key| !api.admits(&head.headers, key)) {
+        return reject(401, "AUTH", "wrong API key");
     }
-    let compaction = head.headers.contains_key("x-playhouse-compact");
-    let conversation = match history::read(&json, compaction) {
+    let conversation = match api.read(&head.headers, &json) {
         Ok(conversation) => conversation,
-        Err(fault) => return reject(400, &fault),
+        Err(fault) => return reject(400, "INVALID_REQUEST", &fault),
     };
 
     let (steps, wire) = match shared.stage.answer(&conversation) {
         Ok((steps, reply)) => (steps, reply.wire.clone()),
-        Err(failure) => return Ok(fail(&shared, index, &failure)),
+        Err(failure) => return Ok(fail(api, &shared, index, &failure)),
     };
     // A fault before anything was sent decides the response itself.
     let waits = |step: &Step| matches!(step, Step::Wait(_) | Step::Gate(_));
@@ -127,14 +125,14 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<
             }
         }
         if *kind == FaultKind::Error {
-            return Ok(fail(&shared, index, failure));
+            return Ok(fail(api, &shared, index, failure));
         }
         shared.update(index, |request| request.outcome = Outcome::Reset);
         return Err(io::ErrorKind::ConnectionReset.into());
     }
     let content_type = wire.content_type.as_deref().unwrap_or("text/event-stream");
     let content_type = HeaderValue::try_from(content_type);
-    let answer = Answer::new(shared, index, steps, wire);
+    let answer = Answer::new(shared, index, steps, wire, api.encoder());
     let mut response = Response::new(StreamBody::new(answer.into_stream().boxed()));
     if let Ok(content_type) = content_type {
         response.headers_mut().insert(CONTENT_TYPE, content_type);
@@ -146,38 +144,36 @@ async fn respond(request: Request<Incoming>, shared: Arc<Shared>) -> io::Result<
 fn recorded(headers: &HeaderMap) -> Vec<(String, String)> {
     let value = |name: &str, value: &HeaderValue| {
         let text = String::from_utf8_lossy(value.as_bytes()).into_owned();
-        if name == AUTHORIZATION.as_str() {
-            let scheme = text.split(' ').next().unwrap_or_default();
-            return format!("{scheme} [redacted]");
+        match name {
+            "authorization" => {
+                let scheme = text.split(' ').next().unwrap_or_default();
+                format!("{scheme} [redacted]")
+            }
+            "x-api-key" => "[redacted]".to_owned(),
+            _ => text,
         }
-        text
     };
     headers.iter().map(|(name, v)| (name.to_string(), value(name.as_str(), v))).collect()
 }
 
-fn fail(shared: &Shared, index: usize, failure: &Failure) -> Response<Body> {
+fn fail(api: Api, shared: &Shared, index: usize, failure: &Failure) -> Response<Body> {
     let status = status_of(failure);
     shared.update(index, |request| request.outcome = Outcome::Failed(status));
-    let mut error = error_object(failure);
-    if failure.code == "MOCK_SCRIPT_EXHAUSTED" {
-        error["code"] = failure.code.clone().into();
-    }
-    // The header has whole seconds; asking for too little would be worse than too much.
-    let seconds = failure.provider_retry_after_ms.map(|ms| ms.div_ceil(1000));
-    refusal(status, &error, seconds)
+    refusal(api, failure)
 }
 
-fn refusal(status: u16, error: &Value, retry_after: Option<u64>) -> Response<Body> {
-    let body = Bytes::from(json!({ "error": error }).to_string());
+fn refusal(api: Api, failure: &Failure) -> Response<Body> {
+    let body = Bytes::from(api.refusal(failure).to_string());
     let frames = futures::stream::iter([Ok(Frame::data(body))]);
     let mut response = Response::new(StreamBody::new(frames.boxed()));
     *response.status_mut() =
-        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        StatusCode::from_u16(status_of(failure)).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert("x-request-id", HeaderValue::from_static("mock-request"));
-    if let Some(seconds) = retry_after {
-        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
+    headers.insert(api.request_id(), HeaderValue::from_static("mock-request"));
+    // The header has whole seconds; asking for too little would be worse than too much.
+    if let Some(ms) = failure.provider_retry_after_ms {
+        headers.insert(RETRY_AFTER, HeaderValue::from(ms.div_ceil(1000)));
     }
     response
 }

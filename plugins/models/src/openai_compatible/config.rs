@@ -1,15 +1,11 @@
 //! What an OpenAI-compatible route needs to know.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use playhouse_messages::chunk::Failure;
 use playhouse_plugin_api::llm::{FrameInput, ModelInfo, Reasoning, RetryPolicy};
-use reqwest::Url;
 
-use super::Secret;
-
-/// How long a stream may be silent, if the config does not say.
-pub const DEFAULT_IDLE_TIMEOUT: Duration = Duration::from_secs(300);
+use crate::http::{ConfigError, DEFAULT_IDLE_TIMEOUT, KeySource, check_idle_timeout};
 
 /// One provider that speaks chat completions.
 #[derive(Debug, Clone, PartialEq)]
@@ -39,18 +35,6 @@ pub struct Config {
     pub idle_timeout: Duration,
     /// How failed calls may be retried.
     pub retry_policy: RetryPolicy,
-}
-
-/// Where an API key comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum KeySource {
-    /// The endpoint takes none.
-    None,
-    /// This key.
-    Explicit(Secret),
-    /// The environment variable of this name.
-    Env(String),
 }
 
 /// How a provider differs from others.
@@ -93,49 +77,6 @@ pub struct ModelEntry {
     pub default_max_tokens: Option<u64>,
     /// The efforts, if they differ from the route's.
     pub reasoning: Option<Reasoning>,
-}
-
-/// Why a config is refused.
-#[derive(Debug, Clone, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The base URL is unusable.
-    #[error("base URL \"{url}\" of provider \"{provider}\" {reason}")]
-    BaseUrl {
-        /// The route.
-        provider: String,
-        /// The URL, without what may be secret in it.
-        url: String,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// Another field is out of range.
-    #[error("config of provider \"{provider}\": {reason}")]
-    Invalid {
-        /// The route.
-        provider: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// No HTTP client could be made.
-    #[error("no HTTP client for provider \"{provider}\": {reason}")]
-    Client {
-        /// The route.
-        provider: String,
-        /// The cause.
-        reason: String,
-    },
-}
-
-impl ConfigError {
-    /// The stable code.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::BaseUrl { .. } => "INVALID_BASE_URL",
-            Self::Invalid { .. } => "INVALID_CONFIG",
-            Self::Client { .. } => "HTTP_CLIENT",
-        }
-    }
 }
 
 impl Config {
@@ -200,15 +141,14 @@ impl Config {
         config
     }
 
-    /// Checks the config; gives the URL to post to.
-    pub(super) fn endpoint(&self) -> Result<Url, ConfigError> {
-        let provider = || self.provider.clone();
+    /// Checks all but the base URL.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
         let invalid = |reason: &str| {
-            Err(ConfigError::Invalid { provider: provider(), reason: reason.to_owned() })
+            let (provider, reason) = (self.provider.clone(), reason.to_owned());
+            Err(ConfigError::Invalid { provider, reason })
         };
-        let max = Duration::from_millis(i32::MAX as u64);
-        if self.idle_timeout.is_zero() || self.idle_timeout > max {
-            return invalid("the idle timeout must be positive and at most 2147483647 ms");
+        if let Err(reason) = check_idle_timeout(self.idle_timeout) {
+            return invalid(reason);
         }
         let unnamed = |(at, model): (usize, &ModelEntry)| {
             model.id.is_empty() || self.models[..at].iter().any(|earlier| earlier.id == model.id)
@@ -225,52 +165,7 @@ impl Config {
         if disabled && entries.chain([&self.reasoning]).any(thinks) {
             return invalid("thinking is disabled, but a default effort enables it");
         }
-        let bad = |url: &str, reason: String| {
-            Err(ConfigError::BaseUrl { provider: provider(), url: url.to_owned(), reason })
-        };
-        let trimmed = self.base_url.trim_end_matches('/');
-        let parsed = Url::parse(trimmed);
-        let url = match parsed.and_then(|_| Url::parse(&format!("{trimmed}/chat/completions"))) {
-            Ok(url) => url,
-            // Text that is no URL may hold a key just as well, before an `@` or after a `?`.
-            Err(error) => return bad(&masked(trimmed), format!("is not a URL: {error}")),
-        };
-        if !matches!(url.scheme(), "http" | "https") {
-            return bad(&masked(trimmed), "must start with http:// or https://".to_owned());
-        }
-        let secret = !url.username().is_empty() || url.password().is_some();
-        if secret || url.query().is_some() || url.fragment().is_some() {
-            let reason = "must not carry credentials, a query or a fragment".to_owned();
-            return bad(&masked(trimmed), reason);
-        }
-        Ok(url)
-    }
-
-    /// The key, looked up now.
-    pub(super) fn key(
-        &self,
-        lookup: impl Fn(&str) -> Option<String>,
-    ) -> Result<Option<Secret>, Failure> {
-        let variable = match &self.api_key {
-            KeySource::None => return Ok(None),
-            KeySource::Explicit(secret) => return Ok(Some(secret.clone())),
-            KeySource::Env(variable) => variable,
-        };
-        let Some(value) = lookup(variable).filter(|value| !value.is_empty()) else {
-            let message = format!(
-                "no API key for provider \"{}\": set the environment variable {variable}, or give \
-                 the key in the provider's config",
-                self.provider
-            );
-            return Err(Failure::new("MISSING_CREDENTIAL", message));
-        };
-        Secret::new(&value).map(Some).map_err(|error| {
-            let message = format!(
-                "the environment variable {variable} of provider \"{}\" is unusable: {error}",
-                self.provider
-            );
-            Failure::new(error.code(), message)
-        })
+        Ok(())
     }
 
     fn modalities<'a>(&'a self, entry: Option<&'a ModelEntry>) -> Option<&'a Vec<String>> {
@@ -325,77 +220,18 @@ fn modalities(them: &[&str]) -> Option<Vec<String>> {
     Some(them.iter().map(|&modality| modality.to_owned()).collect())
 }
 
-/// The URL's text without user info and without what follows a `?` or `#`.
-fn masked(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    match url.rsplit_once('@') {
-        Some((front, back)) => match front.split_once("://") {
-            Some((scheme, _)) => format!("{scheme}://{back}"),
-            None => back.to_owned(),
-        },
-        None => url.to_owned(),
-    }
-}
-
-/// Reads the process's environment. Injected, so that tests need not change it.
-pub(super) type Lookup = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
-
 #[cfg(test)]
 mod scenario {
     use super::*;
-
-    fn with_url(url: &str) -> Config {
-        Config::new("p", url, KeySource::None)
-    }
-
-    #[test]
-    fn a_bad_base_url_is_named_without_its_secrets() {
-        for url in
-            ["", "api.example.com", "ftp://x", "https://", "https://u:pw@x/v1", "https://x?k=pw"]
-        {
-            let error = with_url(url).endpoint().unwrap_err();
-            assert_eq!(error.code(), "INVALID_BASE_URL", "{url}");
-            assert!(!error.to_string().contains("pw"), "{error}");
-        }
-        let error = with_url("api.example.com/v1").endpoint().unwrap_err().to_string();
-        assert!(error.contains("\"api.example.com/v1\"") && error.contains("\"p\""), "{error}");
-    }
-
-    #[test]
-    fn a_slash_at_the_end_of_the_base_url_does_not_matter() {
-        for url in ["http://h:1/v1", "http://h:1/v1/"] {
-            let endpoint = with_url(url).endpoint().unwrap();
-            assert_eq!(endpoint.as_str(), "http://h:1/v1/chat/completions");
-        }
-        let url = |base| Config::deepseek_at(base).endpoint().unwrap().to_string();
-        assert_eq!(url(None), "https://api.deepseek.com/chat/completions");
-        assert_eq!(url(Some("http://h/beta")), "http://h/beta/chat/completions");
-    }
-
-    #[test]
-    fn llm_51_a_missing_key_names_the_route_the_variable_and_both_ways_out() {
-        let config = Config::deepseek_at(None);
-        for value in [None, Some(String::new())] {
-            let failure = config.key(|_| value.clone()).unwrap_err();
-            assert_eq!(failure.code, "MISSING_CREDENTIAL");
-            for part in ["\"deepseek\"", "DEEPSEEK_API_KEY", "environment variable", "config"] {
-                assert!(failure.message.contains(part), "{failure}");
-            }
-        }
-        let failure = config.key(|_| Some("sk-1\nsk-2".into())).unwrap_err();
-        assert_eq!(failure.code, "INVALID_CREDENTIAL");
-        assert!(!failure.message.contains("sk-"), "{failure}");
-        assert_eq!(config.key(|_| Some(" k ".into())).unwrap(), Some(Secret::new("k").unwrap()));
-    }
 
     #[test]
     fn llm_42_a_deployment_without_thinking_offers_only_off() {
         let mut config = Config::deepseek_at(None);
         config.dialect.thinking = Some(Thinking::Disabled);
-        assert_eq!(config.endpoint().unwrap_err().code(), "INVALID_CONFIG");
+        assert_eq!(config.check().unwrap_err().code(), "INVALID_CONFIG");
         let efforts = config.model("deepseek", "m").reasoning.unwrap().efforts;
         assert_eq!(efforts, ["off"]);
         config.reasoning.as_mut().unwrap().default_effort = None;
-        config.endpoint().unwrap();
+        config.check().unwrap();
     }
 }

@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 
 use playhouse_messages::chunk::{Failure, StreamChunk};
 
-use super::{
-    sse::{EVENT_BYTES_MAX, SseDecoder, TooLong},
-    translate::Translator,
-};
+use super::{errors, translate::Translator};
+use crate::http::{ResponseFacts, SseDecoder, Wire};
 
 /// Takes bytes, gives chunks. Complete once the terminator was read.
 #[derive(Debug)]
@@ -25,25 +23,21 @@ impl Default for Decoder {
     }
 }
 
-impl Decoder {
-    /// Takes what a read gave.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+impl Wire for Decoder {
+    const REQUEST_ID: &'static [&'static str] = &["x-request-id", "x-deepseek-request-id"];
+
+    fn push(&mut self, bytes: &[u8]) {
         self.events.push(bytes);
     }
 
-    /// The next chunk, or `None` if more bytes are needed or the answer is complete.
-    pub(super) fn next(&mut self) -> Result<Option<StreamChunk>, Failure> {
+    fn next(&mut self) -> Result<Option<StreamChunk>, Failure> {
         let mut out = Vec::new();
         loop {
             if let Some(chunk) = self.ready.pop_front() {
                 return Ok(Some(chunk));
             }
             let Some(translator) = &mut self.translator else { return Ok(None) };
-            let event = self.events.next().map_err(|TooLong| {
-                let message = format!("an SSE event is longer than {EVENT_BYTES_MAX} bytes");
-                Failure::new("MALFORMED_RESPONSE", message)
-            })?;
-            let Some(data) = event else { return Ok(None) };
+            let Some(data) = self.events.next()? else { return Ok(None) };
             if data == "[DONE]" {
                 if let Some(translator) = self.translator.take() {
                     translator.finish(&mut out);
@@ -55,13 +49,15 @@ impl Decoder {
         }
     }
 
-    /// Whether the terminator was read and every chunk taken.
-    pub(super) fn is_done(&self) -> bool {
+    fn is_done(&self) -> bool {
         self.translator.is_none() && self.ready.is_empty()
     }
 
-    /// The failure of a body that ends before the answer is complete.
-    pub(super) fn closed() -> Failure {
+    fn closed() -> Failure {
         Failure::new("STREAM_CLOSED", "SSE stream ended without [DONE]")
+    }
+
+    fn refused(facts: &ResponseFacts<'_>, body: &[u8], provider: &str) -> Failure {
+        errors::http(facts, body, provider)
     }
 }

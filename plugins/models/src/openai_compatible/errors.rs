@@ -1,29 +1,15 @@
 //! What a provider's refusal means.
 
-use std::{
-    sync::LazyLock,
-    time::{Duration, SystemTime},
-};
+use std::sync::LazyLock;
 
 use playhouse_messages::chunk::Failure;
 use regex_lite::Regex;
 use serde_json::Value;
 
-/// What a response says beside its body.
-#[derive(Debug, Default)]
-pub(super) struct ResponseFacts<'a> {
-    pub(super) status: u16,
-    pub(super) retry_after: Option<&'a str>,
-    pub(super) request_id: Option<&'a str>,
-}
+use crate::http::ResponseFacts;
 
 /// The failure that a non-2xx response stands for. A body that is not JSON contributes nothing.
-pub(super) fn http(
-    facts: &ResponseFacts<'_>,
-    body: &[u8],
-    provider: &str,
-    now: SystemTime,
-) -> Failure {
+pub(super) fn http(facts: &ResponseFacts<'_>, body: &[u8], provider: &str) -> Failure {
     let body: Value = serde_json::from_slice(body).unwrap_or_default();
     let error = body.get("error").unwrap_or(&Value::Null);
     let status = facts.status;
@@ -42,8 +28,8 @@ pub(super) fn http(
         message_of(error).unwrap_or_else(|| format!("{provider} API error (HTTP {status})"));
     Failure {
         status: Some(status),
-        provider_retry_after_ms: facts.retry_after.and_then(|text| retry_after_ms(text, now)),
-        request_id: facts.request_id.filter(|id| !id.is_empty()).map(str::to_owned),
+        provider_retry_after_ms: facts.retry_after_ms,
+        request_id: facts.request_id.map(str::to_owned),
         ..Failure::new(code, message)
     }
 }
@@ -61,7 +47,7 @@ pub(super) fn in_stream(error: &Value) -> Failure {
     if let Some(status) = status.filter(|status| (400..=599).contains(status)) {
         let facts = ResponseFacts { status, ..ResponseFacts::default() };
         let body = serde_json::json!({ "error": error }).to_string();
-        return http(&facts, body.as_bytes(), "provider", SystemTime::UNIX_EPOCH);
+        return http(&facts, body.as_bytes(), "provider");
     }
     let text = classifier_text(error);
     let lower = text.to_lowercase();
@@ -94,19 +80,6 @@ fn classifier_text(error: &Value) -> String {
     }
     let parts = ["code", "type", "message"].map(|key| error.get(key).and_then(Value::as_str));
     parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
-}
-
-/// `Retry-After` in milliseconds: seconds, or a date after `now`.
-fn retry_after_ms(text: &str, now: SystemTime) -> Option<u64> {
-    let text = text.trim();
-    let ms = if !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit()) {
-        text.parse::<u64>().ok()?.checked_mul(1000)?
-    } else {
-        let date = httpdate::parse_http_date(text).ok()?;
-        let wait: Duration = date.duration_since(now).ok()?;
-        u64::try_from(wait.as_millis()).ok()?
-    };
-    Some(ms).filter(|&ms| ms > 0 && ms <= playhouse_messages::json::INTEGER_MAX)
 }
 
 fn is_overflow(text: &str) -> bool {
@@ -155,7 +128,7 @@ mod scenario {
 
     fn code(status: u16, body: &str) -> String {
         let facts = ResponseFacts { status, ..ResponseFacts::default() };
-        http(&facts, body.as_bytes(), "DeepSeek", SystemTime::UNIX_EPOCH).code
+        http(&facts, body.as_bytes(), "DeepSeek").code
     }
 
     fn error(message: &str) -> String {
@@ -168,9 +141,9 @@ mod scenario {
         assert_eq!(code(402, &error("Insufficient Balance")), "QUOTA");
         assert_eq!(code(429, r#"{"error":{"code":"insufficient_quota"}}"#), "QUOTA");
         let facts =
-            ResponseFacts { status: 429, retry_after: Some("2"), request_id: Some("req-1") };
+            ResponseFacts { status: 429, retry_after_ms: Some(2000), request_id: Some("req-1") };
         let body = error("slow down");
-        let failure = http(&facts, body.as_bytes(), "DeepSeek", SystemTime::UNIX_EPOCH);
+        let failure = http(&facts, body.as_bytes(), "DeepSeek");
         let expected = Failure {
             status: Some(429),
             provider_retry_after_ms: Some(2000),
@@ -178,17 +151,6 @@ mod scenario {
             ..Failure::new("RATE_LIMIT", "slow down")
         };
         assert_eq!(failure, expected);
-    }
-
-    #[test]
-    fn llm_46_retry_after_is_seconds_or_a_date_to_come() {
-        let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_777);
-        let ms = |text| retry_after_ms(text, now);
-        assert_eq!(ms("Sun, 06 Nov 1994 08:49:47 GMT"), Some(10_000));
-        assert_eq!(ms("Sun, 06 Nov 1994 08:49:27 GMT"), None);
-        for text in ["0", "abc", "-1", "", "99999999999999999999"] {
-            assert_eq!(ms(text), None, "{text}");
-        }
     }
 
     #[test]
@@ -208,7 +170,7 @@ mod scenario {
             assert_eq!(code(status, ""), expected);
         }
         let facts = ResponseFacts { status: 418, ..ResponseFacts::default() };
-        let failure = http(&facts, b"<html>", "DeepSeek", SystemTime::UNIX_EPOCH);
+        let failure = http(&facts, b"<html>", "DeepSeek");
         assert_eq!(failure.message, "DeepSeek API error (HTTP 418)");
     }
 

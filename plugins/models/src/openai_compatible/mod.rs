@@ -11,15 +11,12 @@ mod decode;
 mod encode;
 mod errors;
 mod image_parts;
-mod secret;
-mod sse;
 #[cfg(test)]
 mod transcripts;
 mod translate;
 mod wire;
 
 pub use adapter::OpenAiCompatible;
-pub use config::{
-    Config, ConfigError, DEFAULT_IDLE_TIMEOUT, Dialect, KeySource, ModelEntry, Thinking,
-};
-pub use secret::{Secret, SecretError};
+pub use config::{Config, Dialect, ModelEntry, Thinking};
+
+pub use crate::http::{ConfigError, DEFAULT_IDLE_TIMEOUT, KeySource, Secret, SecretError};

@@ -7,6 +7,7 @@ use playhouse_messages::{
 use playhouse_plugin_api::llm::protocol_check::ProtocolCheck;
 
 use super::decode::Decoder;
+use crate::http::Wire;
 
 /// What a body becomes, read in these pieces: chunks, then perhaps a failure.
 fn play<'a>(reads: impl IntoIterator<Item = &'a [u8]>) -> Vec<StreamChunk> {

@@ -4,8 +4,10 @@
 //! body ends, and waits for a byte after a lone CR; `sse-stream` 0.3 ends the stream at an invalid
 //! byte; neither bounds what it buffers. The rules of the format are few.
 
+use playhouse_messages::chunk::Failure;
+
 /// An event that grows beyond this many bytes is refused.
-pub(super) const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+const EVENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 
 const BOM: &[u8] = b"\xEF\xBB\xBF";
 
@@ -16,7 +18,7 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// decoded by whole events, so a character that reads cut apart is whole, and invalid bytes become
 /// U+FFFD.
 #[derive(Debug, Default)]
-pub(super) struct SseDecoder {
+pub(crate) struct SseDecoder {
     /// The bytes that are not yet lines; those before `at` are done with.
     buffer: Vec<u8>,
     at: usize,
@@ -29,20 +31,25 @@ pub(super) struct SseDecoder {
     started: bool,
 }
 
-/// An event is longer than [`EVENT_BYTES_MAX`].
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct TooLong;
+fn too_long() -> Failure {
+    let message = format!("an SSE event is longer than {EVENT_BYTES_MAX} bytes");
+    Failure::new("MALFORMED_RESPONSE", message)
+}
 
 impl SseDecoder {
     /// Takes what a read gave.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.at);
         self.at = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
     /// The data of the next complete event.
-    pub(super) fn next(&mut self) -> Result<Option<String>, TooLong> {
+    ///
+    /// # Errors
+    ///
+    /// `MALFORMED_RESPONSE` for an event that grows beyond [`EVENT_BYTES_MAX`].
+    pub(crate) fn next(&mut self) -> Result<Option<String>, Failure> {
         if !self.started {
             // A prefix of a byte order mark has to wait for the rest.
             if self.buffer.len() < BOM.len() && BOM.starts_with(&self.buffer) {
@@ -65,7 +72,7 @@ impl SseDecoder {
             let Some(end) = end.map(|offset| from + offset) else {
                 self.scanned = self.buffer.len() - self.at;
                 let held = self.scanned + self.data.len();
-                return if held > EVENT_BYTES_MAX { Err(TooLong) } else { Ok(None) };
+                return if held > EVENT_BYTES_MAX { Err(too_long()) } else { Ok(None) };
             };
             let start = std::mem::replace(&mut self.at, end + 1);
             self.scanned = 0;
@@ -73,7 +80,7 @@ impl SseDecoder {
             if start < end {
                 self.line(start, end);
                 if self.data.len() > EVENT_BYTES_MAX {
-                    return Err(TooLong);
+                    return Err(too_long());
                 }
             } else if std::mem::take(&mut self.has_data) {
                 let data = std::mem::take(&mut self.data);
@@ -161,6 +168,6 @@ mod tests {
         assert_eq!(decoder.next(), Ok(None));
         decoder.push(&line);
         decoder.push(b"data: more");
-        assert_eq!(decoder.next(), Err(TooLong));
+        assert_eq!(decoder.next(), Err(too_long()));
     }
 }

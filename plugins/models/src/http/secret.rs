@@ -43,13 +43,13 @@ impl Secret {
     }
 
     /// The key itself. The name is long so that uses stand out.
-    pub(super) fn expose_secret(&self) -> &str {
+    pub(crate) fn expose_secret(&self) -> &str {
         &self.0
     }
 
     /// The text without the key, should a provider quote it. What is too short to be a key would
     /// only garble the text.
-    pub(super) fn redact(&self, text: &str) -> String {
+    pub(crate) fn redact(&self, text: &str) -> String {
         if self.0.len() < 8 { text.to_owned() } else { text.replace(&*self.0, "[redacted]") }
     }
 }

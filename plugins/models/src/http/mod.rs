@@ -1,0 +1,14 @@
+//! What adapters over HTTP share: keys, connections, the watchdog, and the framing of answers. What
+//! the frames mean is each adapter's own affair.
+
+mod config;
+mod exchange;
+mod retry_after;
+mod secret;
+mod sse;
+
+pub use config::{ConfigError, DEFAULT_IDLE_TIMEOUT, KeySource};
+pub(crate) use config::{Lookup, check_idle_timeout, process_environment};
+pub(crate) use exchange::{Connection, Exchange, ResponseFacts, Wire, flatten};
+pub use secret::{Secret, SecretError};
+pub(crate) use sse::SseDecoder;
