@@ -8,5 +8,6 @@ mod cli;
 mod crash;
 mod deaths;
 mod lifecycle;
+mod replay;
 mod testing;
 mod turns;

@@ -126,7 +126,7 @@ pub struct ProviderConfig {
     pub base_url: Option<String>,
     /// The environment variable that holds its key.
     pub api_key_env: Option<String>,
-    /// The script of a scripted provider; the built-in one if absent.
+    /// The script of a scripted provider, the built-in one if absent; or the log that is replayed.
     pub script: Option<PathBuf>,
     /// Where the file names its URL, or it.
     pub place: Place,
@@ -143,6 +143,15 @@ pub enum ProviderKind {
     Deepseek,
     /// A script, in process.
     Scripted,
+    /// A recorded session, in process.
+    Replay,
+}
+
+impl ProviderKind {
+    /// Whether it plays what it was given, and asks nobody.
+    pub(super) fn is_played(self) -> bool {
+        matches!(self, Self::Scripted | Self::Replay)
+    }
 }
 
 /// What a model costs, in the currency of whoever reads the sums.
@@ -262,7 +271,7 @@ mod tests {
         let (_, rest) = document.split_once("```toml\n").unwrap();
         let config = parse(rest.split_once("```").unwrap().0).unwrap();
         assert_eq!(config.max_parallel_tool_calls, Some(4));
-        assert_eq!(config.providers.len(), 3);
+        assert_eq!(config.providers.len(), 4);
         assert_eq!(config.agents[0].session, SessionChoice::Exact("the-novel".to_owned()));
         assert_eq!(
             (config.prices.len(), config.plugins.map(|plugins| plugins.len())),

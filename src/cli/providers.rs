@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, ffi::OsString, fs, net::IpAddr, sync::Arc};
 use playhouse_messages::chunk::Failure;
 use playhouse_models::{
     openai_compatible::{Config as Route, KeySource, OpenAiCompatible, Secret},
+    replay::{Recording, ReplayAdapter},
     scripted::{Script, ScriptedAdapter},
 };
 use playhouse_plugin_api::{llm::LlmAdapter, world::World};
@@ -56,7 +57,7 @@ impl Provider {
     /// Whether a call can be made without a key: on this machine, of a generic provider.
     fn works_without_key(&self) -> bool {
         match self.kind {
-            ProviderKind::Scripted => true,
+            ProviderKind::Scripted | ProviderKind::Replay => true,
             ProviderKind::OpenaiCompatible => is_loopback(&self.url()),
             ProviderKind::Deepseek => false,
         }
@@ -71,6 +72,7 @@ impl Provider {
     fn adapter(&self, name: &str) -> Result<Arc<dyn LlmAdapter>, CliError> {
         let mut route = match self.kind {
             ProviderKind::Scripted => return Ok(Arc::new(ScriptedAdapter::new(self.script()?))),
+            ProviderKind::Replay => return Ok(Arc::new(ReplayAdapter::new(self.recordings()?))),
             ProviderKind::OpenaiCompatible => {
                 Route::new(name, &self.url(), KeySource::Env(self.variable().to_owned()))
             }
@@ -100,14 +102,34 @@ impl Provider {
             Some(path) => read_script(path),
         }
     }
+
+    /// A session's log, or all that a run printed.
+    fn recordings(&self) -> Result<Vec<Recording>, CliError> {
+        let Some(path) = &self.script else { return Ok(Vec::new()) };
+        let (file, text) = read_text(path)?;
+        let recordings = if text.starts_with(r#"{"kind":"#) {
+            Recording::all_from_run(&text)
+        } else {
+            Recording::from_jsonl(&text).map(|recording| vec![recording])
+        };
+        recordings.map_err(|cause| CliError::Recording { file, cause })
+    }
+}
+
+/// A script's file and text.
+fn read_text(path: &std::path::Path) -> Result<(String, String), CliError> {
+    let file = path.display().to_string();
+    match fs::read_to_string(path) {
+        Ok(text) => Ok((file, text)),
+        Err(cause) => {
+            Err(CliError::Usage(format!("script {file}: {cause}; name an existing file")))
+        }
+    }
 }
 
 /// Reads a script from a file.
 pub(super) fn read_script(path: &std::path::Path) -> Result<Script, CliError> {
-    let file = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|cause| {
-        CliError::Usage(format!("script {file}: {cause}; name an existing file"))
-    })?;
+    let (file, text) = read_text(path)?;
     Script::from_toml(&text).map_err(|cause| CliError::Script { file, cause })
 }
 
@@ -145,7 +167,7 @@ impl Providers {
     ///
     /// For an unknown provider, and for one that has no URL.
     pub fn set_base_url(&mut self, name: &str, url: &str) -> Result<(), CliError> {
-        if self.get(name)?.kind == ProviderKind::Scripted {
+        if self.get(name)?.kind.is_played() {
             let text = format!(
                 "provider \"{name}\" plays a script and has no base URL; choose another with \
                  --model, such as openai_compatible/any"
@@ -170,7 +192,7 @@ impl Providers {
         // A bad URL is the nearer cause: a key would not help.
         provider.adapter(name)?;
         let unusable = match provider.key() {
-            _ if provider.kind == ProviderKind::Scripted => return Ok(()),
+            _ if provider.kind.is_played() => return Ok(()),
             Some(key) => match key.to_str().map(Secret::new) {
                 Some(Ok(_)) => return Ok(()),
                 Some(Err(fault)) => fault.to_string(),

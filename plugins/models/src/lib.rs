@@ -4,6 +4,7 @@
 //! - `openai_compatible` (feature `http`): chat completions over HTTP, with a DeepSeek profile.
 //! - `mock_server` (feature `mock-server`): a server that speaks chat completions from the same
 //!   scripts.
+//! - [`replay`]: a model that answers as a recorded session was answered. For regression tests.
 
 // A test that unwraps nothing says less.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -12,6 +13,8 @@
 pub mod mock_server;
 #[cfg(feature = "http")]
 pub mod openai_compatible;
+mod plain_wire;
+pub mod replay;
 pub mod scripted;
 
 #[cfg(test)]

@@ -7,6 +7,7 @@
 mod client_tools;
 mod methods;
 mod notify;
+mod usage;
 mod wire;
 
 use std::{io, path::PathBuf, sync::Arc};

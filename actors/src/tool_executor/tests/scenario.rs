@@ -345,7 +345,7 @@ async fn core_95_a_disposal_parks_the_contexts_of_a_tool_that_returns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn core_96_arguments_are_logged_raw_and_read_leniently() {
+async fn core_96_llm_19_arguments_are_logged_raw_and_read_leniently() {
     let rig = Rig::new(10);
     rig.start_with("a:fast", "{\"x\":").await.unwrap().unwrap();
     let (text, code) = rig.result("a");
