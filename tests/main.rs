@@ -12,6 +12,7 @@ mod fuzz;
 mod images;
 mod lifecycle;
 mod recovery;
+mod replay;
 mod testing;
 mod tools;
 mod turns;

@@ -81,7 +81,7 @@ mod tests {
 
         /// Rows: nodes, rendered, in_history, series, expected.
         #[test]
-        fn core_4_7_the_decision_table() {
+        fn core_4_7_llm_107_the_decision_table() {
             let nodes = |texts: Vec<NodeText>| -> Vec<(Seq, NodeText)> {
                 texts.into_iter().enumerate().map(|(at, text)| (at as Seq * 10, text)).collect()
             };

@@ -8,7 +8,7 @@ const CHUNK_LEN: usize = 256;
 
 /// A list whose clones share every full chunk.
 #[derive(Debug, Clone)]
-pub(crate) struct Chunked<T> {
+pub struct Chunked<T> {
     full: Arc<Vec<Arc<[T]>>>,
     tail: Arc<Vec<T>>,
 }
@@ -20,11 +20,23 @@ impl<T> Default for Chunked<T> {
 }
 
 impl<T: Clone> Chunked<T> {
-    pub(crate) fn len(&self) -> usize {
+    /// An empty list.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// How many items there are.
+    pub fn len(&self) -> usize {
         self.full.len() * CHUNK_LEN + self.tail.len()
     }
 
-    pub(crate) fn push(&mut self, item: T) {
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Adds an item at the end.
+    pub fn push(&mut self, item: T) {
         let tail = Arc::make_mut(&mut self.tail);
         tail.push(item);
         if tail.len() == CHUNK_LEN {
@@ -33,7 +45,8 @@ impl<T: Clone> Chunked<T> {
         }
     }
 
-    pub(crate) fn get(&self, index: usize) -> Option<&T> {
+    /// The item at a position.
+    pub fn get(&self, index: usize) -> Option<&T> {
         match self.full.get(index / CHUNK_LEN) {
             Some(chunk) => chunk.get(index % CHUNK_LEN),
             None => self.tail.get(index - self.full.len() * CHUNK_LEN),
@@ -54,12 +67,13 @@ impl<T: Clone> Chunked<T> {
         start
     }
 
-    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
+    /// The items in order.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
         self.range(0..self.len())
     }
 
     /// The items of a range, clipped to the list.
-    pub(crate) fn range(
+    pub fn range(
         &self,
         range: Range<usize>,
     ) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
@@ -85,7 +99,7 @@ impl<T: Clone> Chunked<T> {
 
     /// Puts `items` in the place of a range, clipped to the list. Chunks before it stay shared; where
     /// one item takes the place of one, those after it too.
-    pub(crate) fn splice(&mut self, range: Range<usize>, items: impl IntoIterator<Item = T>) {
+    pub fn splice(&mut self, range: Range<usize>, items: impl IntoIterator<Item = T>) {
         let end = range.end.min(self.len());
         let start = range.start.min(end);
         let mut items = items.into_iter().peekable();

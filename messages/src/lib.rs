@@ -11,7 +11,7 @@ pub mod batch;
 pub mod boundary;
 pub mod candidate;
 pub mod chunk;
-mod chunked;
+pub mod chunked;
 pub mod config;
 pub mod consumed;
 pub mod content;

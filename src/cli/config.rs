@@ -162,7 +162,7 @@ pub struct ProviderConfig {
     pub api_key_env: Option<String>,
     /// What its models take, where they do not say themselves.
     pub input_modalities: Option<Vec<String>>,
-    /// The script of a scripted provider; the built-in one if absent.
+    /// The script of a scripted provider, the built-in one if absent; or the log that is replayed.
     pub script: Option<PathBuf>,
     /// How its failed requests are retried; the adapter's way if absent.
     pub retry: Option<RetryPolicy>,
@@ -183,6 +183,15 @@ pub enum ProviderKind {
     Anthropic,
     /// A script, in process.
     Scripted,
+    /// A recorded session, in process.
+    Replay,
+}
+
+impl ProviderKind {
+    /// Whether it plays what it was given, and asks nobody.
+    pub(super) fn is_played(self) -> bool {
+        matches!(self, Self::Scripted | Self::Replay)
+    }
 }
 
 /// What a model costs, in the currency of whoever reads the sums.

@@ -3,7 +3,9 @@
 use std::{io, process::ExitCode};
 
 use playhouse_messages::{chunk::Failure, event::TurnEndReason};
-use playhouse_models::{openai_compatible::ConfigError as RouteError, scripted::ScriptError};
+use playhouse_models::{
+    openai_compatible::ConfigError as RouteError, replay::ReplayError, scripted::ScriptError,
+};
 use playhouse_plugin_api::{creation::CreateError, store::StoreError};
 use playhouse_supervisor::harness::HarnessError;
 
@@ -104,6 +106,14 @@ pub enum CliError {
         /// What is wrong with it.
         cause: ScriptError,
     },
+    /// A recorded session cannot be played.
+    #[error("recording {file}: {cause}")]
+    Recording {
+        /// Where it came from.
+        file: String,
+        /// What is wrong with it.
+        cause: ReplayError,
+    },
     /// The provider's key is not there.
     #[error(
         "no API key for provider \"{provider}\": set the environment variable {variable}, or name \
@@ -164,6 +174,7 @@ impl CliError {
             Self::Store(error) => error.code(),
             Self::Route(error) => error.code(),
             Self::Script { cause, .. } => cause.code(),
+            Self::Recording { cause, .. } => cause.code(),
             Self::MissingKey { .. } => "MISSING_CREDENTIAL",
             Self::UnusableKey { .. } => "INVALID_CREDENTIAL",
             Self::UnknownProvider { .. } => "UNKNOWN_PROVIDER",

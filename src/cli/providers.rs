@@ -6,6 +6,7 @@ use playhouse_messages::{chunk::Failure, retry::RetryPolicy};
 use playhouse_models::{
     anthropic::{self, Anthropic},
     openai_compatible::{self, KeySource, OpenAiCompatible, Secret},
+    replay::{Recording, ReplayAdapter},
     scripted::{Script, ScriptedAdapter},
 };
 use playhouse_plugin_api::{llm::LlmAdapter, world::World};
@@ -102,7 +103,7 @@ impl Provider {
     /// Whether a call can be made without a key: on this machine, on a wire that others speak too.
     fn works_without_key(&self) -> bool {
         match self.kind {
-            ProviderKind::Scripted => true,
+            ProviderKind::Scripted | ProviderKind::Replay => true,
             ProviderKind::OpenaiCompatible => is_loopback(&self.url()),
             ProviderKind::Anthropic => is_loopback(&self.anthropic("").base_url),
             ProviderKind::Deepseek => false,
@@ -126,6 +127,7 @@ impl Provider {
     fn adapter(&self, name: &str) -> Result<Arc<dyn LlmAdapter>, CliError> {
         let adapter: Result<Arc<dyn LlmAdapter>, _> = match self.kind {
             ProviderKind::Scripted => return Ok(Arc::new(self.scripted()?)),
+            ProviderKind::Replay => return Ok(Arc::new(ReplayAdapter::new(self.recordings()?))),
             ProviderKind::OpenaiCompatible => {
                 let route = openai_compatible::Config::new(name, &self.url(), self.key_source());
                 OpenAiCompatible::new(self.completions(route)).map(|adapter| Arc::new(adapter) as _)
@@ -157,14 +159,34 @@ impl Provider {
             Some(path) => read_script(path),
         }
     }
+
+    /// A session's log, or all that a run printed.
+    fn recordings(&self) -> Result<Vec<Recording>, CliError> {
+        let Some(path) = &self.script else { return Ok(Vec::new()) };
+        let (file, text) = read_text(path)?;
+        let recordings = if text.starts_with(r#"{"kind":"#) {
+            Recording::all_from_run(&text)
+        } else {
+            Recording::from_jsonl(&text).map(|recording| vec![recording])
+        };
+        recordings.map_err(|cause| CliError::Recording { file, cause })
+    }
+}
+
+/// A script's file and text.
+fn read_text(path: &std::path::Path) -> Result<(String, String), CliError> {
+    let file = path.display().to_string();
+    match fs::read_to_string(path) {
+        Ok(text) => Ok((file, text)),
+        Err(cause) => {
+            Err(CliError::Usage(format!("script {file}: {cause}; name an existing file")))
+        }
+    }
 }
 
 /// Reads a script from a file.
 pub(super) fn read_script(path: &std::path::Path) -> Result<Script, CliError> {
-    let file = path.display().to_string();
-    let text = fs::read_to_string(path).map_err(|cause| {
-        CliError::Usage(format!("script {file}: {cause}; name an existing file"))
-    })?;
+    let (file, text) = read_text(path)?;
     Script::from_toml(&text).map_err(|cause| CliError::Script { file, cause })
 }
 
@@ -205,7 +227,7 @@ impl Providers {
     ///
     /// For an unknown provider, and for one that has no URL.
     pub fn set_base_url(&mut self, name: &str, url: &str) -> Result<(), CliError> {
-        if self.get(name)?.kind == ProviderKind::Scripted {
+        if self.get(name)?.kind.is_played() {
             let text = format!(
                 "provider \"{name}\" plays a script and has no base URL; choose another with \
                  --model, such as openai_compatible/any"
@@ -230,7 +252,7 @@ impl Providers {
         // A bad URL is the nearer cause: a key would not help.
         provider.adapter(name)?;
         let unusable = match provider.key() {
-            _ if provider.kind == ProviderKind::Scripted => return Ok(()),
+            _ if provider.kind.is_played() => return Ok(()),
             Some(key) => match key.to_str().map(Secret::new) {
                 Some(Ok(_)) => return Ok(()),
                 Some(Err(fault)) => fault.to_string(),

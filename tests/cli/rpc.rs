@@ -310,9 +310,12 @@ async fn the_end_of_input_disposes_durably_and_a_resume_goes_on() {
     let log = client.log("a");
     assert_eq!(turn_ends(&log), ["aborted"]);
     assert!(kinds(&log).contains(&"session/end-seed"), "{:?}", kinds(&log));
+    let usage = client.call("session/usage", json!({"session": "a"}));
+    assert!(usage["contextBreakdown"]["messageTokens"].as_u64() > Some(0), "{usage}");
     client.call("agent/dispose", json!({"agent": "a", "keepInbox": true}));
     // A session without an agent is read from the store.
     assert!(client.log("a").len() >= log.len());
+    assert_eq!(client.call("session/usage", json!({"session": "a"})), usage);
     client.end();
     server.shutdown().await;
 }

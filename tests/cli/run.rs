@@ -44,6 +44,7 @@ fn the_default_job_runs_a_team_and_leaves_four_whole_sessions() {
     let root = tree[0]["id"].as_str().unwrap();
     let shown = house.run(&["sessions", "show", root]);
     assert!(shown.out.contains("user: Pick a cache"), "{shown:?}");
+    assert!(shown.out.lines().last().unwrap().starts_with("tokens: "), "{shown:?}");
     let events = house.run(&["sessions", "show", root, "--format", "jsonl"]).json();
     assert_eq!(events.last().unwrap()["data"]["reason"]["kind"], "completed");
     assert_eq!(events.len() as u64, tree[0]["events"].as_u64().unwrap());
@@ -146,6 +147,26 @@ fn settings_of_a_plugin_hold() {
     let id = log[0]["id"].as_str().unwrap();
     let shown = house.run(&["sessions", "show", id, "--format", "jsonl"]);
     assert!(shown.out.contains(r#""name":"delegate""#), "{shown:?}");
+}
+
+#[test]
+fn a_recorded_run_is_played_again() {
+    let house = House::new();
+    let recorded = house.run(&["run", "--format", "jsonl", "Pick a cache"]);
+    house.write("run.jsonl", &recorded.out);
+    let config = "[providers.again]\nkind = \"replay\"\n";
+    house.write("playhouse.toml", &format!("{config}script = \"run.jsonl\"\n"));
+    let args = ["run", "--model", "again/any", "--format", "jsonl", "Pick a cache"];
+    let again = house.run(&args);
+    assert_eq!(again.code, Some(0), "{again:?}");
+    let text = |lines: Vec<serde_json::Value>| lines.last().unwrap()["text"].clone();
+    assert_eq!(text(again.json()), text(recorded.json()));
+
+    // One session's log is enough for an agent that delegates nothing; without it there is nothing.
+    house.write("playhouse.toml", config);
+    let refused = house.run(&args);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.err.contains("needs a `script`"), "{refused:?}");
 }
 
 #[test]

@@ -187,7 +187,7 @@ mod scenario {
     }
 
     #[test]
-    fn llm_02_04_10_11_12_each_broken_rule_is_named() {
+    fn llm_2_llm_4_llm_10_llm_11_llm_12_each_broken_rule_is_named() {
         let stop = || finish(FinishReason::Stop);
         assert_eq!(fault(&[start(3, "text"), start(3, "text")]), "repeated block-start index 3");
         assert!(fault(&[text(0)]).contains("without an open block"));

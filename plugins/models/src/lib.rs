@@ -4,6 +4,7 @@
 //! - `openai_compatible` (feature `http`): chat completions over HTTP, with a DeepSeek profile.
 //! - `anthropic` (feature `http`): the Messages API of Anthropic.
 //! - `mock_server` (feature `mock-server`): a server that speaks both from the same scripts.
+//! - [`replay`]: a model that answers as a recorded session was answered. For regression tests.
 
 // A test that unwraps nothing says less.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
@@ -16,6 +17,8 @@ mod http;
 pub mod mock_server;
 #[cfg(feature = "http")]
 pub mod openai_compatible;
+mod plain_wire;
+pub mod replay;
 pub mod scripted;
 
 #[cfg(test)]

@@ -371,20 +371,24 @@ impl Reader<'_> {
         entry: ProviderEntry,
     ) -> Result<ProviderConfig, ConfigError> {
         let key = |field: &str| format!("providers.{}.{field}", name.get_ref());
-        let scripted = *entry.kind.get_ref() == ProviderKind::Scripted;
+        let played = entry.kind.get_ref().is_played();
         let only = |at: Range<usize>, field: &str, kind: &str| {
             let problem = format!("is only for providers of kind {kind}; remove it");
             Err(self.place(&at, &key(field)).fault(problem))
         };
         match &entry {
-            ProviderEntry { base_url: Some(at), .. } if scripted => {
+            ProviderEntry { base_url: Some(at), .. } if played => {
                 return only(at.span(), "base_url", "openai_compatible, deepseek and anthropic");
             }
-            ProviderEntry { api_key_env: Some(at), .. } if scripted => {
+            ProviderEntry { api_key_env: Some(at), .. } if played => {
                 return only(at.span(), "api_key_env", "openai_compatible, deepseek and anthropic");
             }
-            ProviderEntry { script: Some(at), .. } if !scripted => {
-                return only(at.span(), "script", "scripted");
+            ProviderEntry { script: Some(at), .. } if !played => {
+                return only(at.span(), "script", "scripted and replay");
+            }
+            ProviderEntry { kind, script: None, .. } if *kind.get_ref() == ProviderKind::Replay => {
+                let problem = "replay needs a `script`: the log of a recorded session; add one";
+                return Err(self.fault(kind, &key("kind"), problem));
             }
             _ => {}
         }

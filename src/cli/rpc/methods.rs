@@ -178,6 +178,7 @@ impl Server {
             "config/set" => self.configure(read(params)?),
             "session/log" => self.log(read(params)?).await,
             "session/flush" => self.flush(read(params)?).await,
+            "session/usage" => self.usage(read::<SessionParams>(params)?.session.into()).await,
             "tool/register" => self.register(read(params)?),
             "tool/unregister" => self.unregister(read(params)?),
             _ => Err(RpcError::no_method(&method)),

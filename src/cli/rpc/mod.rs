@@ -9,6 +9,7 @@ mod images;
 mod methods;
 mod models;
 mod notify;
+mod usage;
 mod wire;
 
 use std::{io, path::PathBuf, sync::Arc};

@@ -1,5 +1,6 @@
 //! A session's log for people.
 
+use playhouse_context::TokenMeter;
 use playhouse_messages::{
     content::ContentBlock,
     event::{EventBody, TurnEndReason},
@@ -51,7 +52,24 @@ pub(super) fn write(header: &SessionHeader, log: &Log, out: &mut Out) -> Result<
             _ => {}
         }
     }
-    Ok(())
+    out.line(&format!("\n{}", tokens(log)))
+}
+
+/// What the session cost, and how full its window is.
+fn tokens(log: &Log) -> String {
+    let mut meter = TokenMeter::new();
+    if let Err(error) = meter.catch_up(log) {
+        return format!("tokens unknown: {error}");
+    }
+    let (usage, window) = (meter.session_usage(), meter.measure(None).total_tokens);
+    let (cost, pressure) = (usage.token_usage, usage.context_pressure);
+    let read = cost.cache_read_tokens + cost.cache_write_tokens;
+    let cached = if read > 0 { format!(", {read} cached") } else { String::new() };
+    let of = pressure.context_window.map_or_else(String::new, |size| format!(" of {size}"));
+    format!(
+        "tokens: {} in{cached}, {} out; the next request has about {window}{of}",
+        cost.uncached_input_tokens, cost.output_tokens
+    )
 }
 
 fn said(who: &str, message: &Message, out: &mut Out) -> Result<(), CliError> {

@@ -12,9 +12,9 @@ use playhouse_plugin_api::{
     cancel::CancelToken,
     llm::{EncodeInput, Frame, FrameInput, LlmAdapter, LlmRequest, ModelInfo, RetryPolicy},
 };
-use serde_json::json;
 
 use super::{Conversation, FaultKind, Gate, Script, Stage, plan::Step};
+use crate::plain_wire;
 
 /// A model that plays a script. Clones share the stage.
 #[derive(Debug, Clone)]
@@ -108,16 +108,11 @@ impl LlmAdapter for ScriptedAdapter {
     }
 
     fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure> {
-        to_bytes(input.message)
+        plain_wire::encode(input.message)
     }
 
     fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure> {
-        let config = serde_json::to_string(request.config).map_err(unencodable)?;
-        let suffix = to_bytes(&json!(request.tools))?;
-        Ok(Frame {
-            prefix: format!("{{\"config\":{config},\"messages\":[").into(),
-            suffix: [b"],\"tools\":", &suffix[..], b"}"].concat().into(),
-        })
+        plain_wire::frame(request)
     }
 
     fn stream(&self, request: LlmRequest) -> BoxStream<'static, Result<StreamChunk, Failure>> {
@@ -167,12 +162,4 @@ impl Play {
         self.steps.clear();
         Failure::new("ABORTED", "scripted request aborted by caller")
     }
-}
-
-fn to_bytes(value: &impl serde::Serialize) -> Result<Bytes, Failure> {
-    Ok(serde_json::to_vec(value).map_err(unencodable)?.into())
-}
-
-fn unencodable(error: serde_json::Error) -> Failure {
-    Failure::new("UNSUPPORTED_CONTENT", format!("message does not encode as JSON: {error}"))
 }

@@ -39,7 +39,7 @@ pub use adapter::ScriptedAdapter;
 #[cfg(feature = "mock-server")]
 pub(crate) use conversation::Turn;
 pub use conversation::{Conversation, ToolOutcome};
-#[cfg(feature = "mock-server")]
+#[cfg(any(test, feature = "mock-server"))]
 pub(crate) use plan::Step;
 pub use reply::{Arguments, Call, Chunking, Fault, FaultKind, Reply, UsageSpec, Wire};
 pub use script::{Rule, Script, ScriptError, When};

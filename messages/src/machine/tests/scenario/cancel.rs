@@ -105,6 +105,23 @@ fn core_65_newest_43_a_cut_answer_is_in_the_next_request() {
 }
 
 #[test]
+fn llm_13_a_cancel_keeps_what_came_and_asks_no_recovery() {
+    let mut rig = Rig::new();
+    rig.world.answers.push_back(chunks(vec![delta("He"), delta("llo")]));
+    rig.followup("A").before("Dispatch").cancel().run();
+    assert!(rig.news().ends_with("C A! SE1.1 TE1(aborted)"));
+    let answer = rig.core.log().iter().find_map(|event| match &event.body {
+        EventBody::AssistantMessage(data) => Some(data.clone()),
+        _ => None,
+    });
+    let answer = answer.unwrap();
+    assert_eq!((answer.message.text().as_str(), answer.interrupted), ("Hello", true));
+    let chunks = crate::packed::expand(&answer.stream).into_iter().map(|timed| timed.chunk);
+    assert_eq!(chunks.collect::<Vec<_>>(), [delta("He"), delta("llo")]);
+    assert_eq!(rig.counts.recover, 0);
+}
+
+#[test]
 fn core_66_visible_reasoning_alone_is_kept() {
     let mut rig = Rig::new();
     let thought = StreamChunk::ReasoningDelta { index: 0, text: "hm".into() };
@@ -122,7 +139,7 @@ fn core_67_a_half_call_is_dropped_from_a_cut_answer() {
 }
 
 #[test]
-fn core_68_newest_44_nothing_visible_leaves_an_attempt() {
+fn core_68_newest_44_llm_14_nothing_visible_leaves_an_attempt() {
     for stream in [vec![delta(" \n")], vec![call_delta("c1", 1)], vec![]] {
         let mut rig = Rig::new();
         rig.world.answers.push_back(chunks(stream));

@@ -1,12 +1,12 @@
 use crate::{
-    chunk::Failure,
+    chunk::{Failure, FinishReason},
     content::ContentBlock,
     event::EventBody,
     machine::{
         LoopOptions,
         tests::{
             rig::{Rig, m, options},
-            world::{Pre, calls, chunks, cut, finish, says},
+            world::{Pre, call_delta, calls, chunks, cut, delta, finish, says, usage},
         },
     },
     message::{Message, Source},
@@ -21,7 +21,7 @@ fn core_20_the_output_limit_ends_the_turn() {
 }
 
 #[test]
-fn core_21_once_cut_a_turn_stays_cut() {
+fn core_21_llm_18_once_cut_a_turn_stays_cut() {
     let mut rig = Rig::new();
     rig.world.answers.push_back(cut("par", &[]));
     rig.followup("A").before("Stopping").steer("B").run();
@@ -57,13 +57,31 @@ fn core_24_a_cut_call_alone_leaves_an_empty_answer() {
 }
 
 #[test]
-fn core_25_an_answer_without_content_is_logged_and_not_shown() {
+fn core_25_llm_16_an_answer_without_content_is_logged_and_not_shown() {
     let mut rig = Rig::new();
-    rig.world.answers.push_back(chunks(vec![finish(crate::chunk::FinishReason::Stop)]));
+    rig.world.answers.push_back(chunks(vec![usage(), finish(FinishReason::Stop)]));
     rig.followup("A").run();
+    let EventBody::AssistantMessage(answer) = &rig.core.log().iter().rev().nth(2).unwrap().body
+    else {
+        panic!("the answer stands before the ends of step and turn")
+    };
+    assert_eq!(answer.usage.map(|usage| usage.input_tokens), Some(7));
     assert!(rig.news().ends_with("C A() SE1.1 TE1(completed)"));
     rig.followup("B").run();
     assert_eq!(rig.request(1), "s:P u:A u:B");
+}
+
+#[test]
+fn llm_17_blocks_decide_whether_tools_run_and_not_the_finish() {
+    let mut rig = Rig::new();
+    rig.world.answers.push_back(chunks(vec![call_delta("c1", 0), finish(FinishReason::Stop)]));
+    rig.followup("A").run();
+    let steps = rig.steps();
+    assert!(steps.ends_with("A(c1) TC(c1) TR(c1) SE1.1 SS1.2 A SE1.2 TE1(completed)"), "{steps}");
+    let mut rig = Rig::new();
+    rig.world.answers.push_back(chunks(vec![delta("x"), finish(FinishReason::ToolCalls)]));
+    rig.followup("A").run();
+    assert!(rig.news().ends_with("C A SE1.1 TE1(completed)"));
 }
 
 #[test]

@@ -135,7 +135,7 @@ fn core_52_newest_47_failing_middleware_is_not_offered_for_recovery() {
 }
 
 #[test]
-fn core_54_newest_46_each_attempt_settles_its_own_stream() {
+fn core_54_newest_46_llm_15_each_attempt_settles_its_own_stream() {
     let mut rig = Rig::new();
     rig.world.answers.extend([fails("X"), says("ok")]);
     rig.world.verdicts.push_back(Ok(Recovery::Retry));
@@ -147,6 +147,7 @@ fn core_54_newest_46_each_attempt_settles_its_own_stream() {
     assert!(text("assistant/attempt").contains(r#""par""#));
     let message = text("assistant/message");
     assert!(message.contains(r#""ok""#) && !message.contains("par"), "{message}");
+    assert_eq!(rig.sent[0].request.messages, rig.sent[1].request.messages);
     assert_eq!(settled(&rig), ["assistant/attempt", "assistant/message"]);
 }
 

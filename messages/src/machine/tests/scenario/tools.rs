@@ -94,18 +94,33 @@ fn newest_27_an_addition_only_route_drops_what_was_removed() {
     assert_eq!(wire(&rig, Some(ToolUpdate::AdditionOnly)), ("search".into(), 0));
 }
 
-#[test]
-fn newest_28_a_changed_definition_starts_over() {
-    let mut rig = Rig::new();
-    rig.world.tool_update = Some(ToolUpdate::InHistory);
-    turn(&mut rig, "P", &["search"]);
-    turn(&mut rig, "P", &["search", "fetch"]);
+/// Gives every tool another description.
+fn redefine(rig: &mut Rig) {
     let changed = rig.world.tools.iter().map(|tool| {
         let mut tool = (**tool).clone();
         tool.description.push('!');
         Arc::new(tool)
     });
     rig.world.tools = changed.collect();
+}
+
+#[test]
+fn llm_108_names_are_told_and_definitions_stand_in_the_header() {
+    let mut rig = Rig::new();
+    turn(&mut rig, "P", &["search"]);
+    assert_eq!(turn(&mut rig, "P", &["search", "fetch"]), "H(change) D(+fetch)");
+    assert_eq!(turn(&mut rig, "P", &["search", "fetch"]), "");
+    redefine(&mut rig);
+    assert_eq!(admitted(&mut rig), "H(change)");
+}
+
+#[test]
+fn newest_28_a_changed_definition_starts_over() {
+    let mut rig = Rig::new();
+    rig.world.tool_update = Some(ToolUpdate::InHistory);
+    turn(&mut rig, "P", &["search"]);
+    turn(&mut rig, "P", &["search", "fetch"]);
+    redefine(&mut rig);
     assert_eq!(admitted(&mut rig), "H(change)");
     let history = rig.state().tools().snapshot().unwrap();
     assert!(history.updates.is_empty());
