@@ -13,8 +13,8 @@ use playhouse_plugin_api::{
     options::AgentOptions,
 };
 use playhouse_policies::{
-    DefaultTimeout, Fallback, ModelNotice, REPEAT_TOOL_REMINDER, RepeatReminder, RepeatReminderConfig,
-    Retry, Spill, SpillDir,
+    DefaultTimeout, Fallback, ModelNotice, REPEAT_TOOL_REMINDER, RepeatReminder,
+    RepeatReminderConfig, Retry, Spill, SpillDir,
 };
 use playhouse_stores::{JournalStore, JournalStoreConfig};
 use playhouse_subagents::Subagents;

@@ -77,7 +77,9 @@ impl Steps {
             EventBody::StepEnd(at) => {
                 hold(self.at == Some(*at), 4, || format!("step {:?} is open", self.at))?;
                 match self.calls.iter().find(|call| call.results != 1) {
-                    Some(call) => Err((35, format!("\"{}\" has {} results", call.id, call.results))),
+                    Some(call) => {
+                        Err((35, format!("\"{}\" has {} results", call.id, call.results)))
+                    }
                     None => Ok(()),
                 }
             }
@@ -166,11 +168,8 @@ impl Steps {
             EventBody::AssistantMessage(data) => {
                 self.settled = true;
                 self.interrupted |= data.interrupted;
-                let call = |call: &ToolCallBlock| Call {
-                    id: call.id.clone(),
-                    started: false,
-                    results: 0,
-                };
+                let call =
+                    |call: &ToolCallBlock| Call { id: call.id.clone(), started: false, results: 0 };
                 self.calls = data.message.tool_calls().map(call).collect();
             }
             EventBody::ToolCall(data) => {
