@@ -41,7 +41,8 @@ use super::{
 pub struct Run {
     /// What to ask; `-` reads standard input.
     prompt: String,
-    /// The route, such as scripted/team, openai_compatible/any or deepseek/deepseek-v4-flash.
+    /// The route, such as scripted/team, openai_compatible/any or deepseek/deepseek-v4-flash. A
+    /// session that is resumed goes on with it.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
     /// Where the route's provider is. On this machine openai_compatible needs no key.
