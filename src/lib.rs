@@ -50,6 +50,7 @@ pub use playhouse_context as context;
 pub use playhouse_messages as messages;
 pub use playhouse_messages::{
     chunk::Failure,
+    config::ModelChoice,
     content::ContentBlock,
     event::{CancelCause, Event, EventBody, NewEvent, TurnEndReason},
     id::{CallId, MessageId, SessionId},

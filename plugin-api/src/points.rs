@@ -20,7 +20,8 @@ use crate::{
     hook::{Around, Notify, Serial},
 };
 
-/// All hook points of a harness.
+/// The hook points of a harness's loop. Model streams are wrapped at
+/// [`LlmRegistry::on_stream`](crate::llm::LlmRegistry::on_stream).
 #[derive(Default)]
 pub struct Hooks {
     /// Decides whether a proposed step opens, and with exactly which messages. Runs once for each

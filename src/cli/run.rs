@@ -45,7 +45,8 @@ pub struct Run {
     /// A PNG, JPEG, GIF or WebP image to show with the prompt; may be given more than once.
     #[arg(long = "image", value_name = "FILE")]
     images: Vec<PathBuf>,
-    /// The route, such as scripted/team, openai_compatible/any or anthropic/claude-opus-5-5.
+    /// The route, such as scripted/team, openai_compatible/any or anthropic/claude-opus-5-5. A session
+    /// that is resumed goes on with it.
     #[arg(long, value_name = "PROVIDER/MODEL")]
     model: Option<String>,
     /// Where the route's provider is. On this machine openai_compatible and anthropic need no key.

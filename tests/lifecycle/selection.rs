@@ -283,3 +283,26 @@ async fn a_notice_is_told_again_until_a_request_has_told_it_and_never_without_a_
     assert_eq!(asked(&model), ["b", "c"]);
     harness.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn a_notice_alone_makes_no_step_once_the_turn_s_end_is_decided() {
+    let (harness, model, agent) = rig([Reply::text("done").at_gate("answer")]).await;
+    let drop_steering = |input: PreStep, next: Next<_, _>| async move {
+        assert!(!input.owed, "no tool ran");
+        if input.at.step == 1 {
+            next.run(input).await
+        } else {
+            Ok(Decision::Enter(Entry::default()))
+        }
+    };
+    harness.world().hooks.pre_step.add(agent.scope(), drop_steering).unwrap();
+    let id = agent.followup("go").await.unwrap();
+    model.gate("answer").arrived(1).await;
+    agent.model().select(choice("b")).await.unwrap();
+    agent.steer("and?").await.unwrap();
+    model.gate("answer").open();
+    let outcome = soon(agent.outcome(&id, 0)).await.unwrap();
+    assert_eq!((outcome.text.as_str(), outcome.reason), ("done", TurnEndReason::Completed));
+    assert_eq!((asked(&model), user_texts(&agent)), (vec!["a".into()], vec!["go".into()]));
+    harness.shutdown().await.unwrap();
+}
