@@ -12,6 +12,7 @@
 mod effect;
 mod front;
 mod input;
+mod stage;
 mod step;
 
 use std::collections::VecDeque;
@@ -21,7 +22,7 @@ pub use input::{
     Completion, Decision, Entry, Input, Moment, Preparation, Proposal, Recovery, Streamed, TaskNo,
     Ticket,
 };
-use step::Stage;
+use stage::Stage;
 
 use crate::{
     chunk::Failure,

@@ -5,6 +5,7 @@
 
 mod crash;
 mod interleavings;
+mod names;
 mod others;
 mod rig;
 mod theorem;

@@ -3,6 +3,7 @@
 use std::{collections::VecDeque, sync::Arc};
 
 use super::{
+    names::{name_of, work_name},
     trace::trace,
     world::{Answer, World},
 };
@@ -475,33 +476,4 @@ impl Rig {
 /// What a session says that refuses an event for no reason of the event's.
 pub fn veto() -> AppendError {
     crate::inbox::InboxError { seq: 0, cause: crate::inbox::SpliceFault::Range }.into()
-}
-
-fn name_of(command: &Command) -> &'static str {
-    match command {
-        Command::Accept(_) => "Accept",
-        Command::Edit(_) => "Edit",
-        Command::OpenTurn { .. } => "OpenTurn",
-        Command::Claim => "Claim",
-        Command::StartStep(_) => "StartStep",
-        Command::Admit(_) => "Admit",
-        Command::Settle(_) => "Settle",
-        Command::EndStep { .. } => "EndStep",
-        Command::CloseTurn { .. } => "CloseTurn",
-        Command::Repair { .. } => "Repair",
-        Command::Append(_) => "Append",
-    }
-}
-
-fn work_name(work: &Effect) -> &'static str {
-    match work {
-        Effect::Propose { .. } => "Propose",
-        Effect::Prepare { .. } => "Prepare",
-        Effect::Dispatch { .. } => "Dispatch",
-        Effect::Recover { .. } => "Recover",
-        Effect::RunTools { .. } => "RunTools",
-        Effect::Stopping { .. } => "Stopping",
-        Effect::Rest { .. } => "Rest",
-        _ => "none",
-    }
 }
