@@ -9,6 +9,7 @@ use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{
     chunk::Failure,
     content::ContentBlock,
+    id::MessageId,
     message::{Message, Source},
 };
 use playhouse_plugin_api::{
@@ -246,7 +247,7 @@ struct Reminder {
 }
 
 impl Reminder {
-    fn into_message(self, id: playhouse_messages::id::MessageId) -> Message {
+    fn into_message(self, id: MessageId) -> Message {
         let source = Source::notice(REPEAT_TOOL_REMINDER, &self.summary);
         Message::user_from(id, vec![ContentBlock::text(self.text)], source)
     }

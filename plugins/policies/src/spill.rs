@@ -1,7 +1,7 @@
 //! Bounds what a tool's result takes of the conversation: the whole text goes to a store, and the
 //! model sees its beginning, its end, and where the rest is.
 
-use std::{panic::AssertUnwindSafe, sync::Arc};
+use std::{fmt, panic::AssertUnwindSafe, sync::Arc};
 
 use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{
@@ -10,7 +10,7 @@ use playhouse_messages::{
     id::{CallId, SessionId},
 };
 use playhouse_plugin_api::{
-    hook::Next,
+    hook::{Next, panic_text},
     plugin::{Plugin, PluginContext},
     tool::{PostVerdict, Replacement, ToolCallContext, ToolSettled},
 };
@@ -88,15 +88,15 @@ impl Spill {
                 return Excerpt::of(&text, &locator, cap).map(|excerpt| excerpt.to_string());
             }
             Ok(Err(error)) => error.to_string(),
-            Err(panic) => playhouse_plugin_api::hook::panic_text(&*panic).to_owned(),
+            Err(panic) => panic_text(&*panic).to_owned(),
         };
         tracing::warn!(call = %call.call_id(), problem, "a long result stays in the conversation");
         None
     }
 }
 
-impl std::fmt::Debug for Spill {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Spill {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Spill")
             .field("max_inline_bytes", &self.max_inline_bytes)
             .finish_non_exhaustive()
@@ -169,8 +169,8 @@ impl<'a> Excerpt<'a> {
     }
 }
 
-impl std::fmt::Display for Excerpt<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Display for Excerpt<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { head, tail, omitted, locator } = self;
         write!(
             f,
