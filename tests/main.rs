@@ -9,5 +9,6 @@ mod crash;
 mod deaths;
 mod fuzz;
 mod lifecycle;
+mod scenarios;
 mod testing;
 mod turns;
