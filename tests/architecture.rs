@@ -73,7 +73,7 @@ pub fn sources() -> impl Iterator<Item = (String, String)> {
     })
 }
 
-fn is_test(path: &str) -> bool {
+pub fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "tests.rs" || part == "contract.rs")
 }
 

@@ -3,6 +3,7 @@
 
 mod architecture;
 mod breaker;
+mod catalog;
 mod children;
 mod cli;
 mod crash;

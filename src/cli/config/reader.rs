@@ -15,67 +15,98 @@ use super::{
     ProviderKind, SessionChoice,
 };
 
+/// (top level)
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
+    /// Agents to make.
     #[serde(default)]
     agent: Vec<AgentEntry>,
+    /// Plugins to host, in the place of the default ones.
     plugin: Option<Vec<PluginEntry>>,
+    /// Routes by name, beside the built-in ones or in their place.
     #[serde(default)]
     providers: BTreeMap<Spanned<String>, ProviderEntry>,
+    /// What models cost.
     #[serde(default)]
     price: Vec<PriceEntry>,
+    /// How many tool calls of one batch run at once; positive. 10 if absent.
     #[serde(alias = "maxParallelToolCalls")]
     max_parallel_tool_calls: Option<Spanned<i64>>,
+    /// Where sessions are kept.
     store: Option<StoreEntry>,
 }
 
+/// `[[agent]]`
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct AgentEntry {
+    /// The label, with which the id of a fresh session begins.
     id: Spanned<String>,
+    /// The route; together with `model`. The scripted one if absent.
     provider: Option<Spanned<String>>,
+    /// The model under it.
     model: Option<Spanned<String>>,
+    /// An effort that the model takes; its own if absent.
     #[serde(alias = "reasoning_effort")]
     reasoning_effort: Option<String>,
+    /// The output limit of one request; positive. The model's if absent.
     #[serde(alias = "max_tokens")]
     max_tokens: Option<Spanned<i64>>,
+    /// The working directory of a fresh session; the current one if absent.
     cwd: Option<PathBuf>,
+    /// This exact session, made at the first use.
     #[serde(alias = "session_id")]
     session_id: Option<Spanned<String>>,
+    /// This session, which must exist; not together with `sessionId`.
     #[serde(alias = "resume_session_id")]
     resume_session_id: Option<Spanned<String>>,
 }
 
+/// `[[plugin]]`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PluginEntry {
+    /// Which.
     name: Spanned<String>,
+    /// Its settings.
     #[serde(default)]
     settings: toml::Table,
 }
 
+/// `[providers.NAME]`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct ProviderEntry {
+    /// What it speaks.
     kind: Spanned<ProviderKind>,
+    /// Where it is; the kind's own address if absent.
     base_url: Option<Spanned<String>>,
+    /// The environment variable that holds its key; the kind's own if absent.
     api_key_env: Option<Spanned<String>>,
+    /// For a scripted one: the script, instead of the team script.
     script: Option<Spanned<PathBuf>>,
 }
 
+/// `[[price]]`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PriceEntry {
+    /// The route.
     provider: Spanned<String>,
+    /// The model.
     model: Spanned<String>,
+    /// A million tokens of input; not negative.
     input: Spanned<f64>,
+    /// A million tokens of output; not negative.
     output: Spanned<f64>,
 }
 
+/// `[store]`
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoreEntry {
+    /// The directory; relative to the file's. `.playhouse` if absent.
     dir: Option<Spanned<PathBuf>>,
 }
 
