@@ -13,6 +13,8 @@ mod images;
 mod lifecycle;
 mod recovery;
 mod replay;
+mod scenarios;
 mod testing;
 mod tools;
 mod turns;
+mod windows;

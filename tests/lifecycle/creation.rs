@@ -136,7 +136,8 @@ mod scenario {
     }
 
     #[tokio::test]
-    async fn newest_62_a_failing_created_listener_undoes_the_creation_and_skips_later_ones() {
+    async fn core_127_newest_62_a_failing_created_listener_undoes_the_creation_and_skips_later_ones()
+     {
         let store = Gated::new(MemoryStore::new(), Pause::opened());
         let (harness, model) = rig::on(store.clone(), []).await;
         let diary = store.state.diary.clone();

@@ -7,7 +7,7 @@ mod plugins;
 mod prefix;
 mod reference;
 mod resume;
-mod rig;
+pub mod rig;
 mod selection;
 mod streams;
 mod teardown;

@@ -79,63 +79,6 @@ async fn a_slow_reader_misses_no_event_over_restarts_of_the_session() {
     harness.shutdown().await.unwrap();
 }
 
-#[tokio::test]
-async fn each_attempt_has_one_start_its_chunks_in_order_and_one_end() {
-    let replies = [
-        fails_after_a_word(),
-        Reply::text("Two words more than that").chunked(Chunking::Words),
-        Reply::text("A second turn"),
-    ];
-    let (harness, _, _) = rig::in_memory(replies).await;
-    let agent = harness.create(new()).await.unwrap();
-    let retry = |_, _: Next<_, _>| async { Ok(Recovery::Retry) };
-    harness.world().hooks.request_error.add(agent.scope(), retry).unwrap();
-    let mut frames = agent.session().frames();
-    let reader = tokio::spawn(async move {
-        let mut attempts: Vec<(String, StepAt, String, FrameOutcome)> = Vec::new();
-        let mut open: Option<(String, StepAt, String, u64)> = None;
-        while attempts.len() < 3 {
-            match frames.next().await.unwrap() {
-                Frame::Start { attempt_id, at } => {
-                    assert!(open.is_none(), "no start before the end");
-                    open = Some((attempt_id, at, String::new(), 0));
-                }
-                Frame::Chunks { attempt_id, index, chunks } => {
-                    let (id, _, text, count) = open.as_mut().unwrap();
-                    assert_eq!((&attempt_id, index), (&*id, *count));
-                    *count += chunks.len() as u64;
-                    text.extend(chunks.iter().filter_map(|timed| text_of(&timed.chunk)));
-                }
-                Frame::End { attempt_id, index, outcome } => {
-                    let (id, at, text, count) = open.take().unwrap();
-                    assert_eq!((attempt_id, index), (id.clone(), count));
-                    attempts.push((id, at, text, outcome));
-                }
-            }
-        }
-        attempts
-    });
-    agent.prompt("go").await.unwrap();
-    agent.when_idle().await.unwrap();
-    agent.prompt("more").await.unwrap();
-    let attempts = soon(reader).await.unwrap();
-    let ids: Vec<_> = attempts.iter().map(|(id, ..)| id.clone()).collect();
-    assert_eq!(ids, [1, 2, 3].map(|n| format!("{}:{n}", agent.id())));
-    let at: Vec<_> = attempts.iter().map(|(_, at, ..)| (at.turn, at.step)).collect();
-    assert_eq!(at, [(1, 1), (1, 1), (2, 1)]);
-    let texts: Vec<_> = attempts.iter().map(|(_, _, text, _)| text.as_str()).collect();
-    assert_eq!(texts, ["Half ", "Two words more than that", "A second turn"]);
-    let log = agent.session().log();
-    for ((_, _, _, outcome), kind) in
-        attempts.iter().zip(["assistant/attempt", "assistant/message", "assistant/message"])
-    {
-        let FrameOutcome::Committed { event_type, seq } = outcome else { panic!("{outcome:?}") };
-        assert_eq!(event_type, kind);
-        assert_eq!(log.get(*seq).unwrap().body.kind(), kind);
-    }
-    harness.shutdown().await.unwrap();
-}
-
 fn fails_after_a_word() -> Reply {
     Reply::text("Half of it").with_fault(Fault::new(FaultKind::Error).after(1))
 }
@@ -166,6 +109,86 @@ async fn a_late_reader_is_caught_up_with_in_one_frame() {
 
 mod scenario {
     use super::*;
+
+    #[tokio::test]
+    async fn core_56_each_attempt_has_one_start_its_chunks_in_order_and_one_end() {
+        let replies = [
+            fails_after_a_word(),
+            Reply::text("Two words more than that").chunked(Chunking::Words),
+            Reply::text("A second turn"),
+        ];
+        let (harness, _, _) = rig::in_memory(replies).await;
+        let agent = harness.create(new()).await.unwrap();
+        let retry = |_, _: Next<_, _>| async { Ok(Recovery::Retry) };
+        harness.world().hooks.request_error.add(agent.scope(), retry).unwrap();
+        let mut frames = agent.session().frames();
+        let reader = tokio::spawn(async move {
+            let mut attempts: Vec<(String, StepAt, String, FrameOutcome)> = Vec::new();
+            let mut open: Option<(String, StepAt, String, u64)> = None;
+            while attempts.len() < 3 {
+                match frames.next().await.unwrap() {
+                    Frame::Start { attempt_id, at } => {
+                        assert!(open.is_none(), "no start before the end");
+                        open = Some((attempt_id, at, String::new(), 0));
+                    }
+                    Frame::Chunks { attempt_id, index, chunks } => {
+                        let (id, _, text, count) = open.as_mut().unwrap();
+                        assert_eq!((&attempt_id, index), (&*id, *count));
+                        *count += chunks.len() as u64;
+                        text.extend(chunks.iter().filter_map(|timed| text_of(&timed.chunk)));
+                    }
+                    Frame::End { attempt_id, index, outcome } => {
+                        let (id, at, text, count) = open.take().unwrap();
+                        assert_eq!((attempt_id, index), (id.clone(), count));
+                        attempts.push((id, at, text, outcome));
+                    }
+                }
+            }
+            attempts
+        });
+        agent.prompt("go").await.unwrap();
+        agent.when_idle().await.unwrap();
+        agent.prompt("more").await.unwrap();
+        let attempts = soon(reader).await.unwrap();
+        let ids: Vec<_> = attempts.iter().map(|(id, ..)| id.clone()).collect();
+        assert_eq!(ids, [1, 2, 3].map(|n| format!("{}:{n}", agent.id())));
+        let at: Vec<_> = attempts.iter().map(|(_, at, ..)| (at.turn, at.step)).collect();
+        assert_eq!(at, [(1, 1), (1, 1), (2, 1)]);
+        let texts: Vec<_> = attempts.iter().map(|(_, _, text, _)| text.as_str()).collect();
+        assert_eq!(texts, ["Half ", "Two words more than that", "A second turn"]);
+        let log = agent.session().log();
+        for ((_, _, _, outcome), kind) in
+            attempts.iter().zip(["assistant/attempt", "assistant/message", "assistant/message"])
+        {
+            let FrameOutcome::Committed { event_type, seq } = outcome else {
+                panic!("{outcome:?}")
+            };
+            assert_eq!(event_type, kind);
+            assert_eq!(log.get(*seq).unwrap().body.kind(), kind);
+        }
+        harness.shutdown().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn core_146_maintenance_holds_turns_back_and_a_cancel_reaches_it() {
+        let (harness, _, _) = rig::in_memory([Reply::text("after")]).await;
+        let agent = harness.create(new()).await.unwrap();
+        let inner = agent.agent().clone();
+        let busy = agent.run_maintenance(|token| async move {
+            assert_eq!(inner.run_maintenance(|_| async {}).await.unwrap_err().code(), "AGENT_BUSY");
+            let dropped = inner.followup("dropped").await.unwrap();
+            inner.cancel(CancelCause::User);
+            token.cancelled().await;
+            let kept = inner.followup("kept").await.unwrap();
+            assert_eq!(inner.status(), Status::Idle);
+            (dropped, kept)
+        });
+        let (dropped, kept) = soon(busy).await.unwrap();
+        assert_eq!(soon(agent.outcome(&kept, 0)).await.unwrap().text, "after");
+        assert_eq!(agent.outcome(&dropped, 0).await.unwrap_err().code(), "MESSAGE_CANCELED");
+        assert_eq!(user_texts(&agent), ["kept"]);
+        harness.shutdown().await.unwrap();
+    }
 
     #[tokio::test]
     async fn core_65_newest_43_a_cancel_keeps_what_was_shown_and_the_next_request_tells_it() {
@@ -331,26 +354,5 @@ async fn a_store_that_fails_fails_the_turn_and_loses_nothing_once_it_works_again
     assert_eq!(soon(agent.prompt("again")).await.unwrap().text, "two");
     soon(agent.when_idle()).await.unwrap();
     rig::assert_stored(&store.inner, &agent).await;
-    harness.shutdown().await.unwrap();
-}
-
-#[tokio::test]
-async fn maintenance_holds_turns_back_and_a_cancel_reaches_it() {
-    let (harness, _, _) = rig::in_memory([Reply::text("after")]).await;
-    let agent = harness.create(new()).await.unwrap();
-    let inner = agent.agent().clone();
-    let busy = agent.run_maintenance(|token| async move {
-        assert_eq!(inner.run_maintenance(|_| async {}).await.unwrap_err().code(), "AGENT_BUSY");
-        let dropped = inner.followup("dropped").await.unwrap();
-        inner.cancel(CancelCause::User);
-        token.cancelled().await;
-        let kept = inner.followup("kept").await.unwrap();
-        assert_eq!(inner.status(), Status::Idle);
-        (dropped, kept)
-    });
-    let (dropped, kept) = soon(busy).await.unwrap();
-    assert_eq!(soon(agent.outcome(&kept, 0)).await.unwrap().text, "after");
-    assert_eq!(agent.outcome(&dropped, 0).await.unwrap_err().code(), "MESSAGE_CANCELED");
-    assert_eq!(user_texts(&agent), ["kept"]);
     harness.shutdown().await.unwrap();
 }

@@ -280,7 +280,7 @@ fn core_53_what_never_started_leaves_no_attempt_and_no_frames() {
 }
 
 #[test]
-fn core_46_maintenance_latches_a_wake() {
+fn core_146_maintenance_latches_a_wake() {
     let mut rig = Rig::new();
     rig.input(crate::machine::Input::Maintain { ticket: 1 });
     rig.input(crate::machine::Input::Maintain { ticket: 2 });
