@@ -17,4 +17,3 @@ mod scenarios;
 mod testing;
 mod tools;
 mod turns;
-mod windows;

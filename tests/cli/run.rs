@@ -303,10 +303,6 @@ fn the_mock_model_tells_its_url_and_ends_at_a_signal() {
     assert!(ended.out.contains("Report on \"A job\""), "{ended:?}");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
-}
-
-mod scenario {
-    use super::*;
 
     #[test]
     fn core_147_an_agent_of_the_config_gets_the_session_that_its_entry_names() {
