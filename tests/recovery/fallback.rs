@@ -14,7 +14,7 @@ use playhouse::{
     },
 };
 
-use super::rig::{Rig, create, fails, host, normal, reason_of, soon};
+use super::rig::{Rig, always, create, fails, host, normal, reason_of, soon};
 
 fn choice(route: &str) -> ModelChoice {
     let (provider, model) = route.split_once('/').unwrap();
@@ -153,12 +153,14 @@ async fn a_route_that_somebody_else_chose_is_not_tried_again() {
     let rig = Rig::new(normal(0, &["SERVER"]), [fails("SERVER")]).await;
     host(&rig.harness, to(&["q/n", "r/o"])).await;
     rig.route("q", [fails("SERVER")]);
+    rig.route("s", [fails("SERVER")]);
     rig.route("r", [Reply::text("ok")]);
     let detour = |error: RequestError, next: Next<_, _>| async move {
-        if error.provider != "p" {
-            return next.run(error).await;
-        }
-        let detour = choice("q/n");
+        let detour = match &*error.provider {
+            "p" => choice("q/n"),
+            "q" => choice("s/z"),
+            _ => return next.run(error).await,
+        };
         let selection = NewEvent::log_only(EventBody::ModelSelection(detour.clone()));
         error.agent.session().append(selection).await?;
         Ok(Recovery::RetryWith(detour))
@@ -166,7 +168,18 @@ async fn a_route_that_somebody_else_chose_is_not_tried_again() {
     rig.hooks().request_error.add(&rig.harness.world().scope, detour).unwrap();
     assert_eq!(rig.prompt().await.text, "ok");
     let [event] = &fell_back(&rig)[..] else { panic!() };
-    assert_eq!((&event.from, &event.to), (&Route::new("q", "n"), &Some(choice("r/o"))));
+    assert_eq!((&event.from, &event.to), (&Route::new("s", "z"), &Some(choice("r/o"))));
+    rig.end().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_policy_without_a_limit_never_gives_a_route_up() {
+    let replies = vec![fails("SERVER"), fails("SERVER"), Reply::text("at last")];
+    let rig = Rig::new(always(), replies).await;
+    host(&rig.harness, to(&["q/n"])).await;
+    rig.route("q", [Reply::text("no")]);
+    assert_eq!(rig.prompt().await.text, "at last");
+    assert_eq!((rig.scheduled().len(), fell_back(&rig).len()), (2, 0));
     rig.end().await;
 }
 
