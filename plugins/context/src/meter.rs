@@ -186,7 +186,7 @@ impl TokenMeter {
         let boundary = boundary.map_err(|fault| refuse(fault.into()))?;
         let change = self.surface.plan(log, event).map_err(|fault| refuse(fault.into()))?;
         let before = self.surface.total();
-        self.surface.apply(log, event, change);
+        self.surface.apply(log, event, &change);
         self.usage.apply(event);
         self.pressure.apply(event, before);
         match &event.body {
@@ -206,9 +206,9 @@ impl TokenMeter {
         let header = self.header.clone();
         let request = header_price(header.as_deref()) + asked;
         let (Some(usage), Some(_)) = (answer.usage, &header) else {
-            let surface = asked + prices::message(&answer.message);
-            let tokens = request + prices::message(&answer.message);
-            return Anchor { header, baseline: Baseline::Estimated { tokens }, surface };
+            let kept = prices::message(&answer.message);
+            let baseline = Baseline::Estimated { tokens: request + kept };
+            return Anchor { header, baseline, surface: asked + kept };
         };
         // What the provider counted is what it sent, not what a settlement kept of it.
         let produced = if answer.stream.is_empty() {

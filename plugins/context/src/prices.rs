@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn what_has_no_text_weighs_what_its_json_does() {
         let image = |offloaded| ContentBlock::Image { attachment: json!({"id": "a"}), offloaded };
-        assert_eq!(block(&image(false)), 4 + 11); // {"type":"image","attachment":{"id":"a"}}: 41
+        assert_eq!(block(&image(false)), 4 + 10); // {"type":"image","attachment":{"id":"a"}}
         assert_eq!(block(&image(true)), 4 + 15); // and ,"offloaded":true
         let addition = ContentBlock::ToolAddition { tool_name: "abc".into() };
         assert_eq!(block(&addition), 4 + 11);

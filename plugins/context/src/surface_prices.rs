@@ -31,16 +31,13 @@ pub(crate) struct SurfacePrices {
     system: u64,
 }
 
-/// An event's effect, found before anything is changed.
-pub(crate) struct Repriced(SurfaceChange);
-
 impl SurfacePrices {
-    pub(crate) fn plan(&self, log: &Log, event: &Event) -> Result<Repriced, SurfaceError> {
-        self.surface.plan(log, Candidate::from(event)).map(Repriced)
+    pub(crate) fn plan(&self, log: &Log, event: &Event) -> Result<SurfaceChange, SurfaceError> {
+        self.surface.plan(log, Candidate::from(event))
     }
 
-    pub(crate) fn apply(&mut self, log: &Log, event: &Event, Repriced(change): Repriced) {
-        match &change {
+    pub(crate) fn apply(&mut self, log: &Log, event: &Event, change: &SurfaceChange) {
+        match change {
             SurfaceChange::None => {}
             SurfaceChange::Append => {
                 let at = self.nodes.len();
@@ -59,7 +56,7 @@ impl SurfacePrices {
                 }
             }
         }
-        self.surface.apply(event.seq, &event.body, &change);
+        self.surface.apply(event.seq, &event.body, change);
     }
 
     fn splice(&mut self, log: &Log, range: std::ops::Range<usize>, new: Option<NodePrice>) {

@@ -27,8 +27,8 @@ pub enum ReplayError {
     },
     /// A recorded call has no finish: it was cancelled, or a crash cut it.
     #[error(
-        "the call that event {seq} recorded (turn {turn}, step {step}) has no finish: choose how \
-         unfinished calls end, or patch entry {index}"
+        "call {index}, which event {seq} recorded (turn {turn}, step {step}), has no finish: it was \
+         cancelled, or a crash cut it; choose how it ends with `Recording::with_unfinished`"
     )]
     Unfinished {
         /// The event.

@@ -267,7 +267,7 @@ async fn a_strict_replay_names_the_first_difference() {
     let edits: [(fn(&mut CallInput), &str); 5] = [
         (
             |input| input.messages[1] = Arc::new(Message::user("u", "hello")),
-            r#"message 2 was ["user",[{"type":"text","text":"hi"}],"#,
+            r#"message 2 was …ser",[{"type":"text","text":"hi"}],null,null], now …ser""#,
         ),
         (|input| drop(input.messages.pop()), "message 2 is missing: [\"user\""),
         (
