@@ -71,7 +71,8 @@ fn rpc_stores_what_is_sent_inline_and_tells_events_by_reference() {
     let put = call("attachment/put", json!({"data": GIF_BASE64, "name": "dot.gif"}));
     let attachment = put["result"]["attachment"].clone();
     assert_eq!((&attachment["mediaType"], &attachment["width"]), (&json!("image/gif"), &json!(3)));
-    let content = json!([{"type": "text", "text": "dogs"}, {"type": "image", "attachment": attachment}]);
+    let content =
+        json!([{"type": "text", "text": "dogs"}, {"type": "image", "attachment": attachment}]);
     let prompted = call("agent/prompt", json!({"agent": "it", "content": content}));
     assert_eq!(prompted["result"]["text"], "2 of dogs", "{prompted}");
     let log = call("session/log", json!({"session": "it"}));
@@ -83,7 +84,10 @@ fn rpc_stores_what_is_sent_inline_and_tells_events_by_reference() {
     };
     refused(json!({"type": "image", "data": "&"}), "INVALID_PARAMS");
     refused(json!({"type": "image", "data": "d29yZHM="}), "UNSUPPORTED_MEDIA_TYPE");
-    refused(json!({"type": "image", "data": GIF_BASE64, "mediaType": "image/png"}), "INVALID_PARAMS");
+    refused(
+        json!({"type": "image", "data": GIF_BASE64, "mediaType": "image/png"}),
+        "INVALID_PARAMS",
+    );
     refused(json!({"type": "image"}), "INVALID_PARAMS");
     let (code, lines) = running.end();
     assert_eq!(code, Some(0), "{lines:?}");
