@@ -182,6 +182,23 @@ mod tests {
         assert!(fault(json!([{"role": "developer", "content": "x"}])).contains("unknown role"));
         assert!(fault(json!([{"role": "user", "content": null}])).contains("string"));
         assert!(fault(json!([user, asking("")])).contains("malformed"));
+        let parts = |parts: Value| json!([{"role": "user", "content": parts}]);
+        assert!(fault(parts(json!([]))).contains("must not be empty"));
+        for bad in [json!({"type": "image_url"}), json!({"type": "file"}), json!({"type": "text"})]
+        {
+            assert!(fault(parts(json!([bad]))).contains("`content[0]`"));
+        }
+    }
+
+    #[test]
+    fn images_are_counted_and_their_names_are_no_part_of_the_prompt() {
+        let text = |text: &str| json!({"type": "text", "text": text});
+        let image = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,"}});
+        let content = json!([text("look"), text("\n[Image a]"), image, text(" and tell")]);
+        let messages = json!([{"role": "user", "content": content}]);
+        let body = json!({"model": "m", "stream": true, "messages": messages});
+        let conversation = read(&body, false).unwrap();
+        assert_eq!((conversation.images, &*conversation.prompt), (1, "look and tell"));
     }
 
     #[test]
