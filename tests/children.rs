@@ -109,7 +109,8 @@ impl Family {
             let log = agent.session().log();
             let mut invariants = Invariants::new();
             for event in log.iter() {
-                invariants.observe(event).unwrap_or_else(|broken| panic!("{broken}: {log:?}"));
+                let kept = invariants.observe(event.as_ref().into());
+                kept.unwrap_or_else(|broken| panic!("{broken}: {log:?}"));
             }
             assert!(invariants.is_balanced(), "{}", trace(&log));
         }
