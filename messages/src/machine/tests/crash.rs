@@ -145,7 +145,7 @@ mod scenario {
 
     /// The send is accepted behind the repair, which says that nothing waits.
     #[test]
-    fn core_8_46_a_wake_during_repair_runs() {
+    fn a_wake_during_repair_runs() {
         for (len, expected) in [(0, "IN+(T,B) TS1"), (conversation().len(), "IN+(T,B) TS2")] {
             let mut rig = Rig::successor(prefix(&conversation(), len));
             rig.followup("B").run();

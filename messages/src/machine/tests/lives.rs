@@ -115,6 +115,8 @@ impl Run {
                 rig.input(Input::Send { ticket: 0, message, target, wake: true, retry });
             }
             Op::Again(..) => {}
+            // What nobody has sent yet cannot be put back.
+            Op::Edit(Edit::PutBack(_)) if self.sent == 0 => {}
             Op::Edit(edit) => self.edit(edit),
             Op::Announce(cause, keep) => {
                 rig.announce(cause, keep);
