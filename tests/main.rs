@@ -10,6 +10,7 @@ mod crash;
 mod deaths;
 mod fuzz;
 mod images;
+mod invariants;
 mod lifecycle;
 mod recovery;
 mod replay;

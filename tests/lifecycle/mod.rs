@@ -12,4 +12,5 @@ mod selection;
 mod streams;
 mod teardown;
 mod toy_loop;
+mod vetoes;
 mod wire;
