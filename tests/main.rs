@@ -18,3 +18,4 @@ mod scenarios;
 mod testing;
 mod tools;
 mod turns;
+mod windows;

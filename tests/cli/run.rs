@@ -90,6 +90,45 @@ mod scenario {
     use super::*;
 
     #[test]
+    fn core_147_an_agent_of_the_config_gets_the_session_that_its_entry_names() {
+        let house = House::new();
+        house.write("s.toml", "[[rules]]\nreply = { text = \"Yes.\" }\n");
+        let entry = |session: &str| {
+            let provider = "[providers.s]\nkind = \"scripted\"\nscript = \"s.toml\"\n";
+            let agent = "[[agent]]\nid = \"w\"\nprovider = \"s\"\nmodel = \"any\"\n";
+            house.write("playhouse.toml", &format!("{provider}{agent}{session}\n"));
+            house.run(&["run", "Go"])
+        };
+        let ids = || -> Vec<String> {
+            let listed = house.run(&["sessions", "list", "--format", "jsonl"]).json();
+            listed.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
+        };
+        // A session that must exist is never made.
+        let missing = entry("resumeSessionId = \"the-novel\"");
+        assert!(missing.code != Some(0) && missing.err.contains("the-novel"), "{missing:?}");
+        assert!(ids().is_empty());
+        // An exact one is made at the first use and resumed later.
+        for _ in 0..2 {
+            assert_eq!(entry("sessionId = \"the-novel\"").code, Some(0));
+            assert_eq!(ids(), ["the-novel"]);
+        }
+        assert_eq!(entry("resumeSessionId = \"the-novel\"").code, Some(0));
+        let shown = house.run(&["sessions", "show", "the-novel", "--format", "jsonl"]);
+        assert_eq!(shown.out.matches("\"turn/end\"").count(), 3, "{shown:?}");
+        // A label alone starts a fresh one each time.
+        for _ in 0..2 {
+            assert_eq!(entry("").code, Some(0));
+        }
+        let fresh = ids().iter().filter(|id| id.starts_with("w-session-")).count();
+        assert_eq!((fresh, ids().len()), (2, 3));
+        for bad in ["sessionId = \"\"", "sessionId = \"a\"\nresumeSessionId = \"b\""] {
+            assert_eq!(entry(bad).code, Some(2), "{bad}");
+        }
+        house.write("playhouse.toml", "");
+        assert_eq!(ids().len(), 3);
+    }
+
+    #[test]
     fn newest_35_a_declared_route_is_recorded_on_resume_and_a_defaulted_one_is_not() {
         let house = House::new();
         house.write("s.toml", "[[rules]]\nreply = { text = \"Yes.\" }\n");
@@ -303,43 +342,4 @@ fn the_mock_model_tells_its_url_and_ends_at_a_signal() {
     assert!(ended.out.contains("Report on \"A job\""), "{ended:?}");
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
-
-    #[test]
-    fn core_147_an_agent_of_the_config_gets_the_session_that_its_entry_names() {
-        let house = House::new();
-        house.write("s.toml", "[[rules]]\nreply = { text = \"Yes.\" }\n");
-        let entry = |session: &str| {
-            let provider = "[providers.s]\nkind = \"scripted\"\nscript = \"s.toml\"\n";
-            let agent = "[[agent]]\nid = \"w\"\nprovider = \"s\"\nmodel = \"any\"\n";
-            house.write("playhouse.toml", &format!("{provider}{agent}{session}\n"));
-            house.run(&["run", "Go"])
-        };
-        let ids = || -> Vec<String> {
-            let listed = house.run(&["sessions", "list", "--format", "jsonl"]).json();
-            listed.iter().map(|row| row["id"].as_str().unwrap().to_owned()).collect()
-        };
-        // A session that must exist is never made.
-        let missing = entry("resumeSessionId = \"the-novel\"");
-        assert!(missing.code != Some(0) && missing.err.contains("the-novel"), "{missing:?}");
-        assert!(ids().is_empty());
-        // An exact one is made at the first use and resumed later.
-        for _ in 0..2 {
-            assert_eq!(entry("sessionId = \"the-novel\"").code, Some(0));
-            assert_eq!(ids(), ["the-novel"]);
-        }
-        assert_eq!(entry("resumeSessionId = \"the-novel\"").code, Some(0));
-        let shown = house.run(&["sessions", "show", "the-novel", "--format", "jsonl"]);
-        assert_eq!(shown.out.matches("\"turn/end\"").count(), 3, "{shown:?}");
-        // A label alone starts a fresh one each time.
-        for _ in 0..2 {
-            assert_eq!(entry("").code, Some(0));
-        }
-        let fresh = ids().iter().filter(|id| id.starts_with("w-session-")).count();
-        assert_eq!((fresh, ids().len()), (2, 3));
-        for bad in ["sessionId = \"\"", "sessionId = \"a\"\nresumeSessionId = \"b\""] {
-            assert_eq!(entry(bad).code, Some(2), "{bad}");
-        }
-        house.write("playhouse.toml", "");
-        assert_eq!(ids().len(), 3);
-    }
 }
