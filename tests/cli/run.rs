@@ -6,12 +6,12 @@ use std::{
 };
 
 use playhouse::models::{
-    mock_server::MockServer,
-    scripted::{Fault, FaultKind, Reply, Script},
+    mock_server::{MockOptions, MockServer},
+    scripted::{Fault, FaultKind, Reply, Script, Stage},
 };
 use serde_json::Value;
 
-use super::{House, Running};
+use super::{Ended, House, Running};
 
 #[test]
 fn the_default_job_runs_a_team_and_leaves_four_whole_sessions() {
@@ -328,6 +328,23 @@ async fn a_model_on_this_machine_needs_no_key_and_any_other_does() {
     assert!(server.requests()[0].header("authorization").is_none());
     let ended = house.run(&["run", "--model", "deepseek/any", "--base-url", &url, "Where?"]);
     assert!(ended.error(2).contains("DEEPSEEK_API_KEY"), "{ended:?}");
+    let ended = house.run(&["run", "--model", "anthropic/any", "--base-url", &url, "Where?"]);
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), "Here.\n"), "{ended:?}");
+    let ended = house.run(&["run", "--model", "anthropic/any", "Where?"]);
+    assert!(ended.error(2).contains("ANTHROPIC_API_KEY"), "{ended:?}");
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn anthropics_key_and_base_url_come_from_the_environment() {
+    let house = House::new();
+    let options = MockOptions::new().api_key("sk-ant-1");
+    let stage = Stage::new(Script::new().reply(Reply::text("Here.")));
+    let server = MockServer::start_on(stage, options).await.unwrap();
+    let mut command = house.command(&["run", "--model", "anthropic/any", "Where?"]);
+    command.env("ANTHROPIC_BASE_URL", server.base_url()).env("ANTHROPIC_API_KEY", "sk-ant-1");
+    let ended = Ended::of(command.output().unwrap());
+    assert_eq!((ended.code, ended.out.as_str()), (Some(0), "Here.\n"), "{ended:?}");
     server.shutdown().await;
 }
 
@@ -336,10 +353,11 @@ fn the_mock_model_tells_its_url_and_ends_at_a_signal() {
     let house = House::new();
     let mut server = house.spawn(&["mock-model"]);
     let url = server.line(|line| line.starts_with("http://").then(|| line.to_owned()));
-    let ended =
-        house.run(&["run", "--model", "openai_compatible/any", "--base-url", &url, "A job"]);
-    assert_eq!(ended.code, Some(0), "{ended:?}");
-    assert!(ended.out.contains("Report on \"A job\""), "{ended:?}");
+    for model in ["openai_compatible/any", "anthropic/any"] {
+        let ended = house.run(&["run", "--model", model, "--base-url", &url, "A job"]);
+        assert_eq!(ended.code, Some(0), "{ended:?}");
+        assert!(ended.out.contains("Report on \"A job\""), "{ended:?}");
+    }
     server.signal("-TERM");
     assert_eq!(server.end().0, Some(0));
 }

@@ -128,9 +128,12 @@ async fn prefix_is_shared_byte_for_byte_over_anthropics_messages() {
     check("messages", &bodies);
     // The session holds what is hard to keep: signatures, failures, and odd arguments.
     let last = String::from_utf8_lossy(&bodies[STEPS - 1]);
-    for part in
-        ["\"signature\":", "\"is_error\":true", "{\"number\":  1,\n \"note\": \"\\u00e9 1e2\" }"]
-    {
+    for part in [
+        "\"system\":[{",
+        "\"signature\":",
+        "\"is_error\":true",
+        "{\"number\":  1,\n \"note\": \"\\u00e9 1e2\" }",
+    ] {
         assert!(last.contains(part), "{part}");
     }
 }

@@ -105,7 +105,7 @@ fn result<'a>(message: &'a Message, images: &LoadedImages) -> Result<Block<'a>, 
 }
 
 /// An id or name as the wire takes it: of letters, digits, `_` and `-`. Any other byte, and then
-/// every `_` too, becomes `_` and two digits, so that different ids stay different.
+/// every `_` too, becomes `_` and two digits, so that such ids stay different from each other.
 fn wire_name(name: &str) -> Cow<'_, str> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
     if !name.is_empty() && name.bytes().all(|byte| plain(byte) || byte == b'_') {
