@@ -40,7 +40,7 @@ struct Cli {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    Run(run::Run),
+    Run(Box<run::Run>),
     Rpc(rpc::Rpc),
     Sessions(sessions::Sessions),
     MockModel(mock_model::MockModel),
