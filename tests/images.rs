@@ -167,8 +167,9 @@ mod scenario {
 #[tokio::test]
 async fn a_provider_that_wants_fewer_images_gets_fewer_and_is_asked_again() {
     let too_many = |count| {
-        let fault = Fault::new(FaultKind::Error).offloading(count).with_message("too many images");
-        Reply::default().with_fault(fault)
+        let code = Some("INVALID_REQUEST".into());
+        let fault = Fault { code, ..Fault::new(FaultKind::Error).offloading(count) };
+        Reply::default().with_fault(fault.with_message("too many images"))
     };
     let script = [too_many(2), Reply::text("{{images}}"), too_many(5), too_many(1)];
     let stage = sees_images(Stage::base(Script::sequence(script))).start().await.unwrap();

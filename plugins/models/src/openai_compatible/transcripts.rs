@@ -342,7 +342,7 @@ mod scenario {
     }
 
     #[test]
-    fn llm_44_t17_and_55_cached_input_is_counted_apart() {
+    fn llm_55_and_44_t17_cached_input_is_counted_apart() {
         let usage = r#"{"prompt_tokens":283,"completion_tokens":69,"prompt_cache_hit_tokens":256,"prompt_cache_miss_tokens":27,"prompt_tokens_details":{"cached_tokens":256},"completion_tokens_details":{"reasoning_tokens":24}}"#;
         let parts = [x(), u("{}", "stop", usage)];
         let counts = "U(27,69,cached 256,reasoning 24)";
