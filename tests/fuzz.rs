@@ -34,3 +34,8 @@ fn the_seeds_of_splice_hold() {
 fn the_seeds_of_schema_hold() {
     replay("schema", checks::schema);
 }
+
+#[test]
+fn the_seeds_of_sse_hold() {
+    replay("sse", checks::sse);
+}

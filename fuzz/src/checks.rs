@@ -9,7 +9,7 @@ use playhouse::messages::{
     repair::interrupted_closers,
     session_state::{KnownKinds, SessionState},
 };
-use playhouse::plugin_api::tool::ArgumentSchema;
+use playhouse::{models::http::SseDecoder, plugin_api::tool::ArgumentSchema};
 use serde_json::Value;
 
 /// Lines are events or are refused. What decodes encodes to a text that means the same; a log that
@@ -136,4 +136,50 @@ pub fn schema(data: &[u8]) {
             Err(refused) => assert!(!refused.violations.is_empty()),
         }
     }
+}
+
+/// A stream of events means the same wherever reads cut it, and what a plain reading of the whole
+/// says.
+pub fn sse(data: &[u8]) {
+    let whole = events(data, data.len().max(1));
+    for size in [1, 2, 3, 7] {
+        assert_eq!(events(data, size), whole, "cut every {size} bytes");
+    }
+    assert_eq!(whole, plain(data));
+}
+
+fn events(data: &[u8], size: usize) -> Vec<String> {
+    let (mut decoder, mut found) = (SseDecoder::default(), Vec::new());
+    for read in data.chunks(size) {
+        decoder.push(read);
+        while let Some(event) = decoder.next_event().expect("no event is that long") {
+            found.push(event);
+        }
+    }
+    found
+}
+
+/// The format's rules, word for word, over everything at once.
+fn plain(data: &[u8]) -> Vec<String> {
+    let data = data.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(data);
+    let (mut found, mut lines, mut rest) = (Vec::new(), Vec::new(), data);
+    while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
+        let line = &rest[..end];
+        let pair = rest[end..].starts_with(b"\r\n");
+        rest = &rest[end + if pair { 2 } else { 1 }..];
+        if !line.is_empty() {
+            let (name, value) = match line.iter().position(|byte| *byte == b':') {
+                Some(at) => (&line[..at], &line[at + 1..]),
+                None => (line, &[][..]),
+            };
+            if name == b"data" {
+                lines.push(value.strip_prefix(b" ").unwrap_or(value));
+            }
+        } else if !lines.is_empty() {
+            let joined = lines.join(&b'\n');
+            found.push(String::from_utf8_lossy(&joined).into_owned());
+            lines.clear();
+        }
+    }
+    found
 }

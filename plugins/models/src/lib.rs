@@ -3,6 +3,7 @@
 //! - [`scripted`]: a model that plays a script, in process. For tests, demos and load.
 //! - `openai_compatible` (feature `http`): chat completions over HTTP, with a DeepSeek profile.
 //! - `anthropic` (feature `http`): the Messages API of Anthropic.
+//! - `http` (feature `http`): what an adapter of one's own over HTTP can use, too.
 //! - `mock_server` (feature `mock-server`): a server that speaks both from the same scripts.
 //! - [`replay`]: a model that answers as a recorded session was answered. For regression tests.
 
@@ -12,7 +13,7 @@
 #[cfg(feature = "http")]
 pub mod anthropic;
 #[cfg(feature = "http")]
-mod http;
+pub mod http;
 #[cfg(feature = "mock-server")]
 pub mod mock_server;
 #[cfg(feature = "http")]

@@ -24,7 +24,7 @@ impl Wire for Decoder {
 
     fn next(&mut self) -> Result<Option<StreamChunk>, Failure> {
         while self.ready.is_empty() && !self.translator.is_done() {
-            let Some(data) = self.events.next()? else { break };
+            let Some(data) = self.events.next_event()? else { break };
             self.translator.event(&data, &mut self.ready)?;
         }
         Ok(self.ready.pop_front())

@@ -1,4 +1,4 @@
-//! What adapters over HTTP share: keys, connections, the watchdog, and the framing of answers. What
+//! What adapters over HTTP share, also those of others: keys, connections, the watchdog, and the framing of answers. What
 //! the frames mean is each adapter's own affair.
 
 mod config;
@@ -11,4 +11,4 @@ pub use config::{ConfigError, DEFAULT_IDLE_TIMEOUT, KeySource};
 pub(crate) use config::{Lookup, check_idle_timeout, process_environment};
 pub(crate) use exchange::{Connection, Exchange, ResponseFacts, Wire, flatten};
 pub use secret::{Secret, SecretError};
-pub(crate) use sse::SseDecoder;
+pub use sse::SseDecoder;

@@ -18,7 +18,7 @@ const BOM: &[u8] = b"\xEF\xBB\xBF";
 /// decoded by whole events, so a character that reads cut apart is whole, and invalid bytes become
 /// U+FFFD.
 #[derive(Debug, Default)]
-pub(crate) struct SseDecoder {
+pub struct SseDecoder {
     /// The bytes that are not yet lines; those before `at` are done with.
     buffer: Vec<u8>,
     at: usize,
@@ -38,7 +38,7 @@ fn too_long() -> Failure {
 
 impl SseDecoder {
     /// Takes what a read gave.
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.at);
         self.at = 0;
         self.buffer.extend_from_slice(bytes);
@@ -49,7 +49,7 @@ impl SseDecoder {
     /// # Errors
     ///
     /// `MALFORMED_RESPONSE` for an event that grows beyond [`EVENT_BYTES_MAX`].
-    pub(crate) fn next(&mut self) -> Result<Option<String>, Failure> {
+    pub fn next_event(&mut self) -> Result<Option<String>, Failure> {
         if !self.started {
             // A prefix of a byte order mark has to wait for the rest.
             if self.buffer.len() < BOM.len() && BOM.starts_with(&self.buffer) {
@@ -114,7 +114,7 @@ mod tests {
         let mut events = Vec::new();
         for read in reads {
             decoder.push(read);
-            while let Some(event) = decoder.next().unwrap() {
+            while let Some(event) = decoder.next_event().unwrap() {
                 events.push(event);
             }
         }
@@ -165,9 +165,9 @@ mod tests {
         let mut decoder = SseDecoder::default();
         let line = [b"data: ".to_vec(), vec![b'x'; EVENT_BYTES_MAX / 2], b"\n".to_vec()].concat();
         decoder.push(&line);
-        assert_eq!(decoder.next(), Ok(None));
+        assert_eq!(decoder.next_event(), Ok(None));
         decoder.push(&line);
         decoder.push(b"data: more");
-        assert_eq!(decoder.next(), Err(too_long()));
+        assert_eq!(decoder.next_event(), Err(too_long()));
     }
 }

@@ -37,7 +37,7 @@ impl Wire for Decoder {
                 return Ok(Some(chunk));
             }
             let Some(translator) = &mut self.translator else { return Ok(None) };
-            let Some(data) = self.events.next()? else { return Ok(None) };
+            let Some(data) = self.events.next_event()? else { return Ok(None) };
             if data == "[DONE]" {
                 if let Some(translator) = self.translator.take() {
                     translator.finish(&mut out);
