@@ -43,14 +43,11 @@ pub(super) fn first(
         })
         .or_else(|| {
             let (before, now) = (json!(header.config), json!(request.config));
-            let fields = ["reasoningEffort", "temperature", "maxTokens", "stop"].into_iter();
-            fields
-                .filter(|field| before.get(field) != now.get(field))
-                .map(|field| {
-                    let shown = |config: &Value| config.get(field).unwrap_or(&Value::Null).clone();
-                    format!("`{field}` was {}, now {}", shown(&before), shown(&now))
-                })
-                .next()
+            let mut fields = ["reasoningEffort", "temperature", "maxTokens", "stop"].into_iter();
+            fields.find(|field| before.get(field) != now.get(field)).map(|field| {
+                let shown = |config: &Value| config.get(field).unwrap_or(&Value::Null).clone();
+                format!("`{field}` was {}, now {}", shown(&before), shown(&now))
+            })
         })
 }
 

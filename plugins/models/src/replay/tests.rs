@@ -264,7 +264,8 @@ async fn a_strict_replay_names_the_first_difference() {
     let ask =
         |model: ReplayAdapter, input: CallInput| async move { fixture(&model).ask(input).await };
     assert_eq!(finish(&ask(strict(), same_request()).await), &FinishReason::Stop);
-    let edits: [(fn(&mut CallInput), &str); 5] = [
+    type Edit = fn(&mut CallInput);
+    let edits: [(Edit, &str); 5] = [
         (
             |input| input.messages[1] = Arc::new(Message::user("u", "hello")),
             r#"message 2 was …ser",[{"type":"text","text":"hi"}],null,null], now …ser""#,
