@@ -38,7 +38,9 @@ fn every_invariant_has_a_row_and_every_test_that_it_names_exists() {
     let functions: BTreeSet<String> = sources()
         .flat_map(|(_, text)| {
             let after = text.split("fn ").skip(1);
-            let name = |rest: &str| rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+            let name = |rest: &str| {
+                rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()
+            };
             after.map(name).collect::<Vec<String>>()
         })
         .collect();

@@ -324,7 +324,10 @@ async fn the_invariants_hold_unless_they_are_blocked() {
         interrupted: true,
     };
     let events = || {
-        use playhouse::{TurnEndReason::Completed, messages::event::{TurnEnd, TurnStart}};
+        use playhouse::{
+            TurnEndReason::Completed,
+            messages::event::{TurnEnd, TurnStart},
+        };
         vec![
             NewEvent::log_only(EventBody::TurnStart(TurnStart { turn: 1 })),
             NewEvent::log_only(EventBody::StepStart(at)),

@@ -39,7 +39,8 @@ enum Face {
 
 impl Face {
     fn of(body: &EventBody) -> Self {
-        let is_empty = |block: &ContentBlock| matches!(block, ContentBlock::Text(t) if t.is_empty());
+        let is_empty =
+            |block: &ContentBlock| matches!(block, ContentBlock::Text(t) if t.is_empty());
         match body {
             EventBody::SystemMessage(data) => {
                 Self::Prompt { shown: !data.message.content.iter().all(is_empty) }

@@ -7,9 +7,7 @@ use std::{
 };
 
 use playhouse_actors::{agent::LoopFactory, tool_executor::ToolExecutor};
-use playhouse_messages::{
-    chunk::Failure, invariants::InvariantsHold, session_state::KnownKinds,
-};
+use playhouse_messages::{chunk::Failure, invariants::InvariantsHold, session_state::KnownKinds};
 use playhouse_plugin_api::{
     clock::{Clock, Ids, SystemClock, UuidIds},
     factory::AgentFactory,

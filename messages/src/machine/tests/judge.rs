@@ -80,8 +80,8 @@ impl Run {
                 continue;
             }
             let mut stops = rig.stops.iter();
-            let stopped = stops
-                .any(|(time, token)| *time > wake.time && wake.after_cancel != Some(*token));
+            let stopped =
+                stops.any(|(time, token)| *time > wake.time && wake.after_cancel != Some(*token));
             let cancelled = life.cancelled.iter().any(|time| *time > wake.time);
             assert!(stopped || cancelled, "invariant 46: {} never runs", wake.id);
         }

@@ -187,7 +187,8 @@ impl Run {
     }
 
     fn edit(&mut self, edit: Edit) {
-        let known = |n: u8| -> MessageId { format!("m{}", u32::from(n) % self.sent.max(1) + 1).into() };
+        let known =
+            |n: u8| -> MessageId { format!("m{}", u32::from(n) % self.sent.max(1) + 1).into() };
         self.life.reordered |= !matches!(edit, Edit::Remove(_) | Edit::Clear);
         let edit = match edit {
             Edit::Remove(n) => InboxEdit::Remove { id: known(n) },
@@ -264,11 +265,7 @@ impl Run {
                 script.default_effort = yes.then(|| "medium".into());
             }
             World::Fact(n) => script.fact(["", "X", "Y"][usize::from(n)]),
-            World::Reject
-            | World::Rewrite(_)
-            | World::Extra
-            | World::Series
-            | World::PreFails => {}
+            World::Reject | World::Rewrite(_) | World::Extra | World::Series | World::PreFails => {}
         }
     }
 

@@ -270,7 +270,9 @@ impl Rig {
     pub fn session(&mut self) -> bool {
         let Some(command) = self.commands.pop_front() else { return false };
         let admitted = match &command {
-            Command::Admit(admission) => Some((admission.prompt.clone(), admission.prepared.clone())),
+            Command::Admit(admission) => {
+                Some((admission.prompt.clone(), admission.prepared.clone()))
+            }
             _ => None,
         };
         let vetoed = self.veto.is_some_and(|kind| kind == name_of(&command));
