@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::{
-    chunk::Usage,
+    chunk::{FinishReason, StreamChunk, Usage},
     config::HeaderReason,
     content::ContentBlock,
     event::{
@@ -333,6 +333,14 @@ const CASES: &[Case] = &[
         s.in_step().assistant("", &["c"]);
         s.call("c");
         s.call("c");
+    }),
+    (36, |s| {
+        let mut other = s.in_step().clone();
+        other.assistant("", &["c"]);
+        let EventBody::AssistantMessage(mut data) = other.last() else { unreachable!() };
+        let chunk = StreamChunk::Finish { reason: FinishReason::MaxTokens, replay_state: None };
+        data.stream = vec![StreamRecord::Chunk { time: 1, chunk }];
+        s.push(NewEvent::append(EventBody::AssistantMessage(data)));
     }),
     (37, |s| _ = s.put(NextTurn, 1, 0, &["a"])),
     (37, |s| _ = s.put(NextTurn, 0, 0, &["a"]).put(NextStep, 0, 0, &["a"])),

@@ -12,6 +12,7 @@
 mod effect;
 mod front;
 mod input;
+mod refusal;
 mod stage;
 mod step;
 

@@ -348,12 +348,8 @@ impl Creation<'_> {
     }
 
     fn load(&self, header: Arc<SessionHeader>, log: Log) -> Result<SessionCore, Failure> {
-        let world = &self.maker.world;
-        let mut core = SessionCore::load(header, log, &world.known).map_err(|fault| {
-            Failure::new(fault.code(), format!("session `{}`: {fault}", self.id))
-        })?;
-        core.set_validators(&world.validators.active());
-        Ok(core)
+        SessionCore::load(header, log, &self.maker.world.known)
+            .map_err(|fault| Failure::new(fault.code(), format!("session `{}`: {fault}", self.id)))
     }
 
     /// The marker at the end of what was there before this life.

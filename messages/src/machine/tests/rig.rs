@@ -21,7 +21,7 @@ use crate::{
     prepared::Prepared,
     repair::UnsettledTail,
     request::FrozenRequest,
-    session::{Accepted, Command, Edited, InboxEdit, Mint, Reply, SessionCore},
+    session::{Accepted, Closed, Command, Edited, InboxEdit, Mint, Reply, SessionCore},
     session_state::{AppendError, KnownKinds, SessionState},
 };
 
@@ -275,6 +275,7 @@ impl Rig {
             }
             _ => None,
         };
+        let closes = matches!(command, Command::CloseTurn { unless_steered: true, .. });
         let vetoed = self.veto.is_some_and(|kind| kind == name_of(&command));
         let reply = if vetoed {
             self.veto = None;
@@ -287,6 +288,9 @@ impl Rig {
             let request = told.request.clone();
             let (len, generation) = (self.core.log().len(), told.generation);
             self.sent.push(Sent { request, len, generation, prompt, prepared });
+        }
+        if closes && matches!(reply, Reply::Closed(Closed::Ended { .. })) {
+            assert!(self.core.pending(InboxTarget::NextStep).is_empty(), "steering is left behind");
         }
         self.replies.push_back(reply);
         true
