@@ -8,6 +8,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, AnnouncedCancel, Disposal},
+    delay,
     factory::Life,
     world::World,
 };
@@ -89,6 +90,7 @@ impl Actor for AgentActor {
         message: AgentMessage,
         shell: &mut Shell,
     ) -> Result<(), ActorProcessingErr> {
+        delay::before_message().await;
         shell.reap();
         match message {
             AgentMessage::Send { message, target, wake, retry, reply } => {

@@ -12,12 +12,12 @@ use playhouse_messages::{
     machine::{Moment, Status},
     protocol::{AgentMessage, AgentSupervisorMessage},
 };
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 use tracing::Span;
 
 use crate::{
     cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
-    registry::AgentRegistry, scope::Scope, session::Session, slot::Slot,
+    registry::AgentRegistry, scope::Scope, session::Session, slot::Slot, watch,
 };
 
 /// Errors that a subscriber of [`Agent::errors`](super::Agent::errors) may lag behind before it misses the oldest. Errors
