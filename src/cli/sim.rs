@@ -34,6 +34,9 @@ pub struct Sim {
     /// Runs each seed twice, and compares.
     #[arg(long)]
     twice: bool,
+    /// Goes on after a failure, and prints each as a line.
+    #[arg(long)]
+    keep_going: bool,
     /// Prints a line a seed.
     #[arg(long, short)]
     verbose: bool,
@@ -91,10 +94,15 @@ impl Sim {
                             run.seed, run.hash, run.turns, run.events, run.lives, run.millis
                         )),
                         Ok(_) => Ok(()),
+                        Err(failed) if self.keep_going => {
+                            out.line(&format!("seed {}: {}", failed.seed, failed.what))
+                        }
                         Err(failed) => out.line(&failed.to_string()),
-                    }
+                    }?;
+                    // Whoever stops a long run has seen what there was.
+                    if ran.is_err() || self.verbose { out.flush() } else { Ok(()) }
                 });
-                if written.is_err() || ran.is_err() {
+                if written.is_err() || (ran.is_err() && !self.keep_going) {
                     stop.store(true, Ordering::Relaxed);
                 }
                 written?;
@@ -122,6 +130,10 @@ impl Sim {
 
     fn once(&self, seed: u64) -> (Vec<String>, Result<Summary, Box<Failed>>) {
         let mut lines = Vec::new();
+        // What a simulation breaks is not worth a line each, unless somebody looks at one seed.
+        let _quiet = (!self.trace).then(|| {
+            tracing::subscriber::set_default(tracing::subscriber::NoSubscriber::default())
+        });
         let first = if self.trace {
             sim::run(seed, &mut |line| lines.push(line.to_owned()))
         } else {

@@ -16,7 +16,7 @@ use playhouse_plugin_api::{
     store::{StoreError, StoredSession},
 };
 
-/// Whether the log gives this request: some prefix that ends in the open step folds to it.
+/// Whether the log gives this request: some prefix of it that ends in the open step folds to it.
 pub(super) fn request(log: &Log, request: &LlmRequest) -> Result<(), String> {
     let is_start = |body: &EventBody| matches!(body, EventBody::StepStart(_));
     let start = log.iter().rev().find(|event| is_start(&event.body));
@@ -25,7 +25,7 @@ pub(super) fn request(log: &Log, request: &LlmRequest) -> Result<(), String> {
     let mut closest = "no header".to_owned();
     for event in log.iter() {
         state.advance(log, event).map_err(|fault| format!("event {}: {fault}", event.seq))?;
-        if event.seq > start {
+        if event.seq >= start {
             match same(&state, request) {
                 Ok(()) => return Ok(()),
                 Err(difference) => closest = difference,

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::{
     hooks::HOOK_FAILED,
     life::Life,
-    mischief::store_failures,
+    mischief::{is_of_store, store_failures},
     plan::{Deed, DeedKind, Edit, ROUTES},
 };
 use crate::{AgentHandle, Durability};
@@ -167,7 +167,7 @@ impl Life {
     async fn when_idle(&self, agent: &AgentHandle) {
         let idle = tokio::time::timeout(Duration::from_secs(5), agent.when_idle()).await;
         let strict = agent.options().durability == Durability::Strict;
-        if !matches!(idle, Ok(Ok(()))) || !strict || store_failures(self) > 0 {
+        if !matches!(idle, Ok(Ok(()))) || !strict || store_failures(&self.witness) > 0 {
             return;
         }
         let log = agent.session().log();
@@ -181,7 +181,7 @@ impl Life {
     }
 
     pub(super) async fn dispose(&self, at: usize, agent: &AgentHandle, keep_inbox: bool) {
-        let before = store_failures(self);
+        let before = store_failures(&self.witness);
         let disposal: futures::future::BoxFuture<'_, _> = if keep_inbox {
             Box::pin(agent.dispose_keeping_inbox())
         } else {
@@ -189,6 +189,11 @@ impl Life {
         };
         let disposed = disposal.await;
         self.leave(at, agent);
+        let again = agent.dispose().await;
+        if again != disposed {
+            let id = agent.id();
+            self.witness.fail(format!("{id} was disposed: {disposed:?}, and then: {again:?}"));
+        }
         match disposed {
             Ok(()) => {
                 let mut seen = self.witness.seen();
@@ -197,13 +202,12 @@ impl Life {
                     seen.released.insert(agent.id().clone());
                 }
             }
-            Err(failure) if before < store_failures(self) => {
+            Err(failure) if before < store_failures(&self.witness) => {
                 self.witness.note(format!("{} was not disposed well: {failure}", agent.id()));
             }
             Err(failure) => {
-                let store = ["STORE_FULL", "STORE_IO", "DISPOSE_FAILED", "STORE_CLOSED"];
                 // The failure of a store may be older than the disposal that tells of it.
-                if store_failures(self) == 0 || !store.contains(&&*failure.code) {
+                if store_failures(&self.witness) == 0 || !is_of_store(&failure.code) {
                     self.witness.fail(format!("the disposal of {}: {failure}", agent.id()));
                 }
             }

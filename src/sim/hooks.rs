@@ -55,11 +55,23 @@ pub(super) fn meddle(witness: &Arc<Witness>, world: &World) -> Result<(), ScopeC
         let w = w.clone();
         async move {
             let agent: Agent = created.agent;
-            w.seen().sessions.insert(agent.id().clone(), agent.session().clone());
-            w.seen().released.remove(agent.id());
-            tokio::spawn(w.clone().watch(agent));
-            if w.happens(w.plan.odds.hooks / 6) {
+            w.enter(&agent);
+            tokio::spawn(w.clone().watch(agent.clone()));
+            let turn = agent.session().view().last_turn;
+            if w.happens(200) {
+                // What comes early waits, whatever dies meanwhile.
+                let message = notice(&w);
+                let id = message.id.clone();
+                if agent.followup(message).await.is_ok() {
+                    w.promise(agent.id(), &id);
+                }
+                tokio::time::sleep(Duration::from_millis(w.below(30))).await;
+            }
+            if w.happens(w.plan.odds.hooks / 3) {
                 trouble(&w, &created.cancel).await?;
+            }
+            if agent.session().view().last_turn != turn {
+                w.fail(format!("{} ran a turn before its creation was over", agent.id()));
             }
             Ok(())
         }

@@ -37,6 +37,7 @@ pub(super) struct Life {
 impl Life {
     async fn begin(witness: &Arc<Witness>, disk: &Disk) -> Result<Self, Failure> {
         let faulty = FaultyStore::new(disk.clone());
+        witness.seen().store = Some((faulty.clone(), disk.clone()));
         let plugin = Subagents::new().max_children(CHILDREN_MAX).max_depth(2);
         let slots = plugin.slots().clone();
         let builder = crate::with_subagents(crate::minimal(), plugin)
@@ -134,7 +135,7 @@ pub(super) async fn live(witness: &Arc<Witness>, disk: &Disk, ending: &Ending) {
             shut_down(&life).await;
         }
     }
-    let failures = mischief::store_failures(&life);
+    let failures = mischief::store_failures(witness);
     *witness.seen().tally.entry("store failure").or_default() += failures;
     if matches!(ending, Ending::Crash { .. }) {
         return;
@@ -186,7 +187,6 @@ async fn rest(life: &Life) {
 async fn shut_down(life: &Life) {
     let witness = &life.witness;
     life.faulty.heal();
-    let late = life.disk.late_failures();
     let alive: Vec<_> = life.harness.agents().iter().map(|agent| agent.id().clone()).collect();
     witness.note("the harness shuts down");
     let Some(ended) = life.bounded("the shutdown", life.harness.shutdown()).await else { return };
@@ -195,7 +195,10 @@ async fn shut_down(life: &Life) {
             let mut seen = witness.seen();
             seen.released.extend(alive);
         }
-        Err(failure) if life.disk.late_failures() > late => {
+        // A disposal that was under way may have met a store that failed.
+        Err(failure)
+            if mischief::store_failures(witness) > 0 && mischief::is_of_store(&failure.code) =>
+        {
             witness.note(format!("the shutdown: {failure}"));
         }
         Err(failure) => witness.fail(format!("the shutdown: {failure}")),
@@ -220,7 +223,7 @@ fn settled(life: &Life) {
         let rooted = seen.tally.contains_key("root killed");
         (seen.sessions.clone(), seen.released.clone(), rooted)
     };
-    let troubled = mischief::store_failures(life) > 0;
+    let troubled = mischief::store_failures(witness) > 0;
     for (id, session) in &sessions {
         let whole = if rooted { !troubled } else { !troubled || released.contains(id) };
         let expected = if whole { session.log().len() } else { 0 };

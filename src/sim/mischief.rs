@@ -5,6 +5,7 @@ use playhouse_plugin_api::store::StoreError;
 use super::{
     life::Life,
     plan::{Mischief, Prey, ROUTES},
+    witness::Witness,
 };
 use crate::testing::{StoreOp, Victim, kill_tree};
 
@@ -13,7 +14,8 @@ pub(super) fn work(life: &Life, mischief: &Mischief) {
     let witness = &life.witness;
     match mischief {
         Mischief::Kill { victim, agent } => {
-            let alive = life.harness.agents();
+            // Also those that are being made.
+            let alive = life.harness.world().agents.all();
             if alive.is_empty() {
                 return;
             }
@@ -59,8 +61,9 @@ pub(super) fn work(life: &Life, mischief: &Mischief) {
     }
 }
 
-/// How often the store failed so far.
-pub(super) fn store_failures(life: &Life) -> u64 {
+/// How often the store of this life failed so far.
+pub(super) fn store_failures(witness: &Witness) -> u64 {
+    let Some((faulty, disk)) = witness.seen().store.clone() else { return 0 };
     let ops = [
         StoreOp::Create,
         StoreOp::OpenWrite,
@@ -69,6 +72,11 @@ pub(super) fn store_failures(life: &Life) -> u64 {
         StoreOp::Flush,
         StoreOp::Close,
     ];
-    let struck: usize = ops.iter().map(|op| life.faulty.struck(*op)).sum();
-    struck as u64 + life.disk.late_failures()
+    let struck: usize = ops.iter().map(|op| faulty.struck(*op)).sum();
+    struck as u64 + disk.late_failures()
+}
+
+/// Whether a failure with this code may come of a store that failed.
+pub(super) fn is_of_store(code: &str) -> bool {
+    ["STORE_FULL", "STORE_IO", "STORE_CLOSED", "DISPOSE_FAILED", "SHUTDOWN_FAILED"].contains(&code)
 }

@@ -351,6 +351,7 @@ fn call(rng: &mut Rng) -> Call {
         (2, "cancel"),
         (2, "select"),
         (2, "restrict"),
+        (5, "kill"),
     ];
     let (how, ms) = (*weighted(rng, &how), wait(rng, 300).as_millis() as u64);
     let (name, arguments) = match rng.u32(0..100) {

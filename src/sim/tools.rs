@@ -17,6 +17,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::{plan::ROUTES, witness::Witness};
+use crate::testing::Victim;
 
 #[derive(Deserialize, JsonSchema)]
 struct Args {
@@ -108,10 +109,25 @@ async fn behave(
             let restricted = registry.restrict(agent.scope(), filter);
             restricted.map_err(|fault| ToolError::new(fault.to_string()))?;
         }
+        "kill" => kill(witness, world, &agent),
         "delegate" => return delegate(world, &agent, &run).await,
         _ => {}
     }
     Ok("done".to_owned())
+}
+
+/// Kills what the call's own agent depends on: the batch, or one of those that wait for it.
+fn kill(witness: &Witness, world: &World, agent: &crate::Agent) {
+    let (victim, name) = match witness.below(5) {
+        0 => (Victim::Agent, "agent killed by its tool"),
+        1 => (Victim::Session, "session killed by a tool"),
+        2 => (Victim::Writer, "writer killed by a tool"),
+        _ => (Victim::ToolExecutor, "tool executor killed by its tool"),
+    };
+    if victim.strike(world, agent) {
+        witness.count(name);
+        witness.note(format!("{name}: {}", agent.id()));
+    }
 }
 
 /// A child from code. Whatever becomes of it, it is disposed.

@@ -18,8 +18,8 @@ use playhouse_plugin_api::{
 };
 use tokio::time::Instant;
 
-use super::plan::Plan;
-use crate::testing::word;
+use super::{checks, disk::Disk, mischief, plan::Plan};
+use crate::testing::{FaultyStore, word};
 
 /// How many of the last lines a report shows.
 const LINES_KEPT: usize = 80;
@@ -47,6 +47,8 @@ pub(super) struct Seen {
     /// Which deed each client does next.
     pub(super) cursors: Vec<usize>,
     pub(super) next_mischief: usize,
+    /// The store of this life.
+    pub(super) store: Option<(FaultyStore, Disk)>,
     lines: VecDeque<String>,
     /// Every line is also kept here, if somebody traces.
     pub(super) trace: Option<Vec<String>>,
@@ -66,6 +68,7 @@ impl Witness {
             released: BTreeSet::new(),
             cursors,
             next_mischief: 0,
+            store: None,
             lines: VecDeque::new(),
             trace: trace.then(Vec::new),
             fault: None,
@@ -130,6 +133,29 @@ impl Witness {
 
     pub(super) fn promise(&self, session: &SessionId, message: &MessageId) {
         self.seen().promised.insert((session.clone(), message.clone()));
+    }
+
+    /// An agent enters the world, anew or again. Of what was promised in its session, it may lack what
+    /// a disposal could not store: whoever disposed was told.
+    pub(super) fn enter(&self, agent: &Agent) {
+        let entered = checks::entered(&agent.session().log());
+        let told = mischief::store_failures(self) > 0;
+        let mut lost = Vec::new();
+        {
+            let mut seen = self.seen();
+            seen.sessions.insert(agent.id().clone(), agent.session().clone());
+            seen.released.remove(agent.id());
+            seen.promised.retain(|(session, message)| {
+                let kept = session != agent.id() || entered.contains(message);
+                if !kept {
+                    lost.push(message.clone());
+                }
+                kept
+            });
+        }
+        if !lost.is_empty() && !told {
+            self.fail(format!("session {} came again without {lost:?}", agent.id()));
+        }
     }
 
     /// Watches an agent until it is disposed: what its log says, and whether it may.

@@ -99,6 +99,8 @@ impl Supervision {
             Part::Agent => {
                 let (agent, world) = (agent.clone(), world.clone());
                 let factory = world.factory.clone();
+                // One that dies while its creation goes on has run nothing, and nor may the next.
+                let life = if agent.cell().is_held() { Life::First } else { life };
                 let start = AgentStart { agent: agent.clone(), world, supervisor: myself, life };
                 let actor = factory.start(start).await?;
                 let id = actor.get_id();
