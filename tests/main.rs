@@ -15,6 +15,8 @@ mod lifecycle;
 mod recovery;
 mod replay;
 mod scenarios;
+#[cfg(feature = "sim")]
+mod sim;
 mod testing;
 mod tools;
 mod turns;

@@ -6,7 +6,7 @@ use playhouse_messages::{
     session_state::AppendError,
     validator::Validator,
 };
-use playhouse_plugin_api::{session::SessionCell, world::World};
+use playhouse_plugin_api::{delay, session::SessionCell, world::World};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 /// The shell around a [`SessionCore`].
@@ -82,6 +82,7 @@ impl Actor for SessionActor {
         message: SessionMessage,
         state: &mut SessionShell,
     ) -> Result<(), ActorProcessingErr> {
+        delay::before_message().await;
         match message {
             SessionMessage::Command { number, command, to } => {
                 let reply = state.run(number, command)?;

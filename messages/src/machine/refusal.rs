@@ -2,7 +2,8 @@
 
 use super::{
     Effect, Machine, Moment, Phase,
-    step::{Outcome, Stage, Then, run_of},
+    stage::{Outcome, Stage, Then},
+    step::run_of,
 };
 use crate::{chunk::Failure, frame::FrameOutcome, session_state::AppendError};
 

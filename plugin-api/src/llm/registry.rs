@@ -5,10 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::watch;
-
 use super::{LlmAdapter, LlmError, ModelCall, ModelInfo, ModelStream, RetryPolicy};
-use crate::{cancel::CancelToken, hook::Around, scope::Scope};
+use crate::{cancel::CancelToken, hook::Around, scope::Scope, watch};
 
 /// The provider routes, the adapters behind them, and the point where listeners wrap their streams.
 /// Clones share it.

@@ -23,10 +23,10 @@ use playhouse_plugin_api::{
     store::Store,
     tool::{ToolBatchExecutor, ToolPipeline, ToolRegistry},
     validators::{ValidatorFilter, Validators},
+    watch,
     world::{Providers, World},
 };
 use ractor::Actor;
-use tokio::sync::watch;
 
 use super::{Harness, HarnessState, Inner, watch_root};
 use crate::{

@@ -131,8 +131,8 @@ impl Rig {
 
     pub fn held_over(options: LoopOptions, core: SessionCore) -> Self {
         let generation = core.state().surface().content_generation();
-        let last_turn = core.state().boundary().last_turn();
-        Self::over(core, Machine::held(options, generation, last_turn, 0))
+        let turn = core.state().boundary().last_turn();
+        Self::over(core, Machine::held(options, generation, turn, 0, false))
     }
 
     /// An agent that takes over after a crash.
