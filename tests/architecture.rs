@@ -9,7 +9,7 @@ use std::{
 
 use serde_json::Value;
 
-fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
@@ -66,7 +66,7 @@ fn files() -> Vec<PathBuf> {
     found
 }
 
-fn sources() -> impl Iterator<Item = (String, String)> {
+pub fn sources() -> impl Iterator<Item = (String, String)> {
     files().into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "rs")).map(|path| {
         let text = fs::read_to_string(root().join(&path)).unwrap();
         (path.to_string_lossy().replace('\\', "/"), text)
@@ -174,12 +174,10 @@ fn files_stay_short() {
     const LINES_MAX: usize = 500;
     // Files that are over it and how long they may be: a list that can only shrink.
     let allowed = BTreeMap::from([
-        ("messages/src/machine/step.rs", 509),
-        ("messages/src/machine/tests/rig.rs", 504),
         ("plugin-api/src/tool/pipeline/tests.rs", 546),
         ("supervisor/src/agents/creation.rs", 505),
         ("supervisor/src/plugin_host/tests.rs", 554),
-        ("tests/children.rs", 923),
+        ("tests/children.rs", 920),
     ]);
     let mut long = BTreeSet::new();
     for (path, text) in sources() {

@@ -107,11 +107,8 @@ impl Family {
         self.stage.shutdown().await.unwrap();
         for agent in self.born().iter().chain([self.root().agent()]) {
             let log = agent.session().log();
-            let mut invariants = Invariants::new();
-            for event in log.iter() {
-                invariants.observe(event).unwrap_or_else(|broken| panic!("{broken}: {log:?}"));
-            }
-            assert!(invariants.is_balanced(), "{}", trace(&log));
+            let kept = Invariants::of(&log).unwrap_or_else(|broken| panic!("{broken}: {log:?}"));
+            assert!(kept.is_balanced(), "{}", trace(&log));
         }
         assert_eq!(self.slots.taken(), 0);
         assert!(self.stage.harness().agents().is_empty());

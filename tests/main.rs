@@ -7,6 +7,7 @@ mod children;
 mod cli;
 mod crash;
 mod deaths;
+mod invariants;
 mod lifecycle;
 mod testing;
 mod turns;

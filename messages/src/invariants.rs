@@ -45,8 +45,7 @@ fn hold(condition: bool, number: u32, text: impl FnOnce() -> String) -> Result<(
 
 /// Checks a whole log, which may end anywhere.
 pub fn check(log: &Log) -> Result<(), Violation> {
-    let mut invariants = Invariants::new();
-    log.iter().try_for_each(|event| invariants.observe(Candidate::from(&**event)))
+    Invariants::of(log).map(drop)
 }
 
 /// Follows a log event by event. Clones share what they remember.
@@ -66,6 +65,13 @@ impl Invariants {
     /// Before the first event.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// After a log, if none is broken.
+    pub fn of(log: &Log) -> Result<Self, Violation> {
+        let mut invariants = Self::new();
+        log.iter().try_for_each(|event| invariants.observe(Candidate::from(&**event)))?;
+        Ok(invariants)
     }
 
     /// Whether no turn is open.

@@ -103,3 +103,71 @@ fn asked(trace: &mut dyn Trace, event: Candidate<'_>) -> Result<(), String> {
         Err(format!("it panicked: {}", text.unwrap_or("(no message)")))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{event::Seq, testing::user};
+
+    /// Remembers the seqs that it followed, and refuses one.
+    #[derive(Clone)]
+    struct Seqs(Vec<Seq>, Option<Seq>);
+
+    impl Validator for Seqs {
+        fn name(&self) -> &str {
+            "seqs"
+        }
+
+        fn trace(&self) -> Box<dyn Trace> {
+            self.fork()
+        }
+    }
+
+    impl Trace for Seqs {
+        fn follow(&mut self, event: Candidate<'_>) -> Result<(), String> {
+            self.0.push(event.seq);
+            match self.1 == Some(event.seq) {
+                true => Err(format!("{:?}", self.0)),
+                false => Ok(()),
+            }
+        }
+
+        fn fork(&self) -> Box<dyn Trace> {
+            Box::new(self.clone())
+        }
+    }
+
+    fn refusing(seq: Seq) -> Arc<dyn Validator> {
+        Arc::new(Seqs(Vec::new(), Some(seq)))
+    }
+
+    fn log(len: Seq) -> Log {
+        (0..len).map(|seq| Arc::new(user(&format!("u{seq}"), "x").at(seq, 0))).collect()
+    }
+
+    #[test]
+    fn a_refusal_leaves_no_residue_in_the_rules_that_were_asked_before() {
+        let event = user("a", "a");
+        let at = |seq| Candidate::new(seq, &event);
+        let validation = Validation::default().over(&log(2), &[refusing(3), refusing(2)]);
+        let veto = validation.next(at(2)).unwrap_err();
+        assert_eq!((veto.reason.as_str(), veto.code()), ("[0, 1, 2]", "INVARIANT"));
+        // The first had followed the refused event; it did not happen.
+        let veto = validation.next(at(3)).unwrap_err();
+        assert_eq!(veto.reason, "[0, 1, 3]");
+    }
+
+    #[test]
+    fn history_is_followed_whatever_it_says_and_only_once() {
+        let (known, new) = (refusing(3), refusing(1));
+        let validation = Validation::default().over(&log(2), std::slice::from_ref(&known));
+        let event = user("a", "a");
+        let validation = validation.next(Candidate::new(2, &event)).unwrap();
+        // The log is shorter than what the first has followed, so that asking it again would show.
+        let validation = validation.over(&log(2), &[known, new]);
+        let veto = validation.next(Candidate::new(3, &event)).unwrap_err();
+        assert_eq!(veto.reason, "[0, 1, 2, 3]");
+        assert_eq!(format!("{validation:?}"), r#"["seqs", "seqs"]"#);
+        assert_eq!(format!("{:?}", validation.over(&log(2), &[])), "[]");
+    }
+}

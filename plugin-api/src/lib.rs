@@ -20,4 +20,5 @@ pub mod session;
 pub mod slot;
 pub mod store;
 pub mod tool;
+pub mod validators;
 pub mod world;

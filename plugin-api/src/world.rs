@@ -27,6 +27,7 @@ use crate::{
     slot::Slot,
     store::Store,
     tool::{ToolBatchExecutor, ToolPipeline},
+    validators::Validators,
 };
 
 /// Everything that the actors of a harness share.
@@ -55,6 +56,8 @@ pub struct World {
     pub store: Option<Arc<dyn Store>>,
     /// The event kinds of plugins that this build understands.
     pub known: Arc<KnownKinds>,
+    /// The rules that every event is held against before it is committed.
+    pub validators: Validators,
     /// Limits that can be changed while running.
     pub limits: Limits,
     /// What runs batches of tool calls.

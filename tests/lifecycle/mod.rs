@@ -9,4 +9,5 @@ mod rig;
 mod streams;
 mod teardown;
 mod toy_loop;
+mod vetoes;
 mod wire;

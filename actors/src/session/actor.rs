@@ -4,6 +4,7 @@ use playhouse_messages::{
     protocol::{AgentMessage, CommandNo, SessionMessage, WriterMessage},
     session::{Command, Reply, SessionCore},
     session_state::AppendError,
+    validator::Validator,
 };
 use playhouse_plugin_api::{session::SessionCell, world::World};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
@@ -22,19 +23,25 @@ pub struct SessionArgs {
 }
 
 /// The shell's state; gone with it, and made anew from the log.
-#[derive(Debug)]
 pub struct SessionShell {
     args: SessionArgs,
     core: Option<SessionCore>,
+    /// Those that the core follows.
+    validators: Arc<Vec<Arc<dyn Validator>>>,
 }
 
 impl SessionShell {
     fn run(&mut self, number: CommandNo, command: Command) -> Result<Reply, ActorProcessingErr> {
-        let Self { args: SessionArgs { cell, world }, core } = self;
+        let Self { args: SessionArgs { cell, world }, core, validators } = self;
         if let Some(reply) = cell.view().answer(number) {
             return Ok(reply.clone());
         }
         let core = core.as_mut().ok_or("a session takes commands once it is loaded")?;
+        let active = world.validators.active();
+        if !Arc::ptr_eq(&active, validators) {
+            core.set_validators(&active);
+            *validators = active;
+        }
         let before = core.log().len();
         let reply = core.execute(command, &mut world.mint());
         cell.publish(core, number, &reply);
@@ -56,7 +63,7 @@ impl Actor for SessionActor {
         _myself: ActorRef<SessionMessage>,
         args: SessionArgs,
     ) -> Result<SessionShell, ActorProcessingErr> {
-        Ok(SessionShell { args, core: None })
+        Ok(SessionShell { args, core: None, validators: Arc::default() })
     }
 
     async fn post_start(

@@ -56,12 +56,10 @@ impl Requests {
                 })?;
                 self.tool_changes(data)
             }
-            _ if event.settles() => {
-                hold(!self.owes_series, 24, || {
-                    "answers a request that differs from the one before, and no series started"
-                        .to_owned()
-                })
-            }
+            _ if event.settles() => hold(!self.owes_series, 24, || {
+                "answers a request that differs from the one before, and no series started"
+                    .to_owned()
+            }),
             EventBody::UserMessage(message) if !event.is_replacement() => {
                 let again = steps.in_step() && self.users.contains(&message.id);
                 hold(!again, 28, || format!("\"{}\" a second time in its step", message.id))

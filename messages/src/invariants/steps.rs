@@ -4,9 +4,11 @@ use super::{Fault, hold};
 use crate::{
     assembler::BlockAssembler,
     candidate::Candidate,
+    chunk::{FinishReason, StreamChunk},
     content::ToolCallBlock,
     event::{AssistantMessage, EventBody, StepAt, ToolResult, TurnEndReason, TurnStart},
     id::CallId,
+    packed::StreamRecord,
     repair::TOOL_NOT_STARTED,
 };
 
@@ -77,7 +79,9 @@ impl Steps {
             EventBody::StepEnd(at) => {
                 hold(self.at == Some(*at), 4, || format!("step {:?} is open", self.at))?;
                 match self.calls.iter().find(|call| call.results != 1) {
-                    Some(call) => Err((35, format!("\"{}\" has {} results", call.id, call.results))),
+                    Some(call) => {
+                        Err((35, format!("\"{}\" has {} results", call.id, call.results)))
+                    }
                     None => Ok(()),
                 }
             }
@@ -115,6 +119,7 @@ impl Steps {
         hold(!self.settled, 30, || "a second answer".to_owned())?;
         let calls = data.message.tool_calls().next().is_some();
         hold(!data.interrupted || !calls, 32, || "a cut answer that calls tools".to_owned())?;
+        hold(!calls || !truncated(data), 36, || "calls of a truncated answer".to_owned())?;
         if data.stream.is_empty() {
             return Ok(());
         }
@@ -166,11 +171,8 @@ impl Steps {
             EventBody::AssistantMessage(data) => {
                 self.settled = true;
                 self.interrupted |= data.interrupted;
-                let call = |call: &ToolCallBlock| Call {
-                    id: call.id.clone(),
-                    started: false,
-                    results: 0,
-                };
+                let call =
+                    |call: &ToolCallBlock| Call { id: call.id.clone(), started: false, results: 0 };
                 self.calls = data.message.tool_calls().map(call).collect();
             }
             EventBody::ToolCall(data) => {
@@ -190,4 +192,13 @@ impl Steps {
     fn call(&mut self, id: Option<&CallId>) -> Option<&mut Call> {
         self.calls.iter_mut().find(|call| Some(&call.id) == id)
     }
+}
+
+/// Whether the output limit cut the answer. The last finish counts.
+fn truncated(data: &AssistantMessage) -> bool {
+    let finish = data.stream.iter().rev().find_map(|record| match record {
+        StreamRecord::Chunk { chunk: StreamChunk::Finish { reason, .. }, .. } => Some(reason),
+        _ => None,
+    });
+    finish == Some(&FinishReason::MaxTokens)
 }

@@ -1,9 +1,6 @@
 //! The nodes of the conversation: invariants 15, 16 and 20, and the count of prompts for 18.
 
-use std::{
-    collections::{BTreeMap, HashSet},
-    sync::Arc,
-};
+use std::collections::HashSet;
 
 use super::{Fault, hold};
 use crate::{
@@ -18,8 +15,9 @@ use crate::{
 #[derive(Debug, Clone, Default)]
 pub(super) struct Nodes {
     nodes: Chunked<Node>,
-    /// The places of those that took the place of others: what is appended has its own seq for one.
-    moved: Arc<BTreeMap<Seq, Seq>>,
+    /// The place of each event: a replacement inherits that of the first node it shadows, all others
+    /// have their own seq for one. So places ascend along the surface.
+    places: Chunked<Seq>,
     /// How many nodes show a prompt.
     prompts: usize,
 }
@@ -27,7 +25,6 @@ pub(super) struct Nodes {
 #[derive(Debug, Clone)]
 struct Node {
     seq: Seq,
-    /// The seq of the first node that stood here: a replacement inherits it, so that places ascend.
     place: Seq,
     face: Face,
 }
@@ -42,7 +39,8 @@ enum Face {
 
 impl Face {
     fn of(body: &EventBody) -> Self {
-        let is_empty = |block: &ContentBlock| matches!(block, ContentBlock::Text(t) if t.is_empty());
+        let is_empty =
+            |block: &ContentBlock| matches!(block, ContentBlock::Text(t) if t.is_empty());
         match body {
             EventBody::SystemMessage(data) => {
                 Self::Prompt { shown: !data.message.content.iter().all(is_empty) }
@@ -64,7 +62,7 @@ impl Nodes {
     }
 
     fn position(&self, seq: Seq) -> Option<usize> {
-        let place = self.moved.get(&seq).copied().unwrap_or(seq);
+        let place = *self.places.get(usize::try_from(seq).ok()?)?;
         let at = self.nodes.partition_point(|node| node.place < place);
         self.nodes.get(at).filter(|node| node.seq == seq).map(|_| at)
     }
@@ -107,26 +105,25 @@ impl Nodes {
     pub(super) fn take(&mut self, event: Candidate<'_>) {
         let (seq, face) = (event.seq, Face::of(event.body));
         let shown = usize::from(face.is_shown_prompt());
-        match event.surface {
-            None => {}
-            Some(SurfaceOp::Append) => {
-                self.prompts += shown;
-                self.nodes.push(Node { seq, place: seq, face });
-            }
-            Some(SurfaceOp::Replace { start_seq, end_seq }) => {
-                let Some((start, end)) = self.shadowed(start_seq, end_seq) else { return };
-                let mut place = seq;
-                let moved = Arc::make_mut(&mut self.moved);
-                for node in self.nodes.range(start..end + 1) {
-                    place = place.min(node.place);
-                    moved.remove(&node.seq);
-                    self.prompts -= usize::from(node.face.is_shown_prompt());
-                }
-                moved.insert(seq, place);
-                self.prompts += shown;
+        let replaced = match event.surface {
+            Some(SurfaceOp::Replace { start_seq, end_seq }) => self.shadowed(start_seq, end_seq),
+            _ => None,
+        };
+        let first = replaced.and_then(|(start, _)| self.nodes.get(start));
+        let place = first.map_or(seq, |node| node.place);
+        self.places.push(place);
+        match replaced {
+            Some((start, end)) => {
+                let gone = self.nodes.range(start..end + 1);
+                self.prompts -= gone.filter(|node| node.face.is_shown_prompt()).count();
                 self.nodes.splice(start..end + 1, [Node { seq, place, face }]);
             }
+            None if event.surface == Some(SurfaceOp::Append) => {
+                self.nodes.push(Node { seq, place, face });
+            }
+            None => return,
         }
+        self.prompts += shown;
     }
 }
 

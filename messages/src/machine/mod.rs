@@ -12,6 +12,7 @@
 mod effect;
 mod front;
 mod input;
+mod refusal;
 mod step;
 
 use std::collections::VecDeque;
@@ -313,20 +314,21 @@ impl Machine {
     fn repaired(&mut self, repaired: Repaired, out: &mut Vec<Effect>) {
         self.generation_mark = repaired.generation;
         self.last_turn = repaired.last_turn;
-        if let Phase::Repairing { wake } = self.phase {
-            self.phase = Phase::Idle;
-            if !self.disposed && (wake && repaired.pending || repaired.prompts) {
-                self.open(true, out);
-            } else if self.last_turn == 0 {
-                // Nothing has run, so there is no end to make durable; a session that nobody has
-                // used must leave no trace.
-                out.push(Effect::Status(Status::Idle));
-            } else {
-                // The closers are as durable as any turn's end before idle is announced. The
-                // predecessor may have died running, so it is announced.
-                self.phase = Phase::Running(Run::closed(self.last_turn));
-                self.rest(out);
-            }
+        let Phase::Repairing { wake } = self.phase else { return };
+        self.phase = Phase::Idle;
+        // What woke it meanwhile was accepted behind the repair, which has not seen it.
+        let wake = wake && !self.disposed;
+        if wake && (repaired.pending || self.last_turn == 0) || repaired.prompts && !self.disposed {
+            self.open(true, out);
+        } else if self.last_turn == 0 {
+            // Nothing has run, so there is no end to make durable; a session that nobody has used
+            // must leave no trace.
+            out.push(Effect::Status(Status::Idle));
+        } else {
+            // The closers are as durable as any turn's end before idle is announced. The
+            // predecessor may have died running, so it is announced.
+            self.phase = Phase::Running(Run { reopen: wake, ..Run::closed(self.last_turn) });
+            self.rest(out);
         }
     }
 

@@ -15,7 +15,6 @@ use crate::{
     prepared::Prepared,
     request::{check_proposal, seed_config},
     session::{Admission, Admitted, Command, Reply, Settled, StepEnded},
-    session_state::AppendError,
     settlement::{Settlement, settle},
 };
 
@@ -302,59 +301,6 @@ impl Machine {
         }
     }
 
-    /// The log refused an event that the driver wanted (core 5.4).
-    pub(super) fn refused(&mut self, error: AppendError, moment: &Moment, out: &mut Vec<Effect>) {
-        let Phase::Running(run) = &mut self.phase else {
-            // A log that cannot be balanced says so at each turn; the agent answers all the same.
-            if matches!(self.phase, Phase::Repairing { .. }) {
-                self.phase = Phase::Idle;
-            }
-            return self.report(error.into(), out);
-        };
-        let stage = std::mem::replace(&mut run.stage, Stage::Opening);
-        match stage {
-            Stage::Opening => {
-                self.report(error.into(), out);
-                self.rest_idle(out);
-            }
-            Stage::Starting(_) => {
-                run.step -= 1;
-                if !self.aborted(moment, out) {
-                    self.fail_turn(error.into(), out);
-                }
-            }
-            Stage::Admitting { .. } => self.end_step(Outcome::Failed(error.into()), out),
-            Stage::Settling { then, .. } => {
-                out.push(Effect::EndAttempt(FrameOutcome::Abandoned));
-                let mut failure = Failure::from(error);
-                if let Then::Recover(first) | Then::Fail(first) = then {
-                    failure.message = format!("[{first}; {}]", failure.message);
-                }
-                self.end_step(Outcome::Failed(failure), out);
-            }
-            Stage::Ending(_) => {
-                let step = run.step;
-                if !self.aborted(moment, out) {
-                    self.fail_step(step, error.into(), out);
-                }
-            }
-            Stage::Claiming => {
-                if !self.aborted(moment, out) {
-                    self.fail_turn(error.into(), out);
-                }
-            }
-            // The turn stays open in the log; idle is reached all the same.
-            Stage::Closing { .. } => {
-                self.report(error.into(), out);
-                self.rest(out);
-            }
-            stage => {
-                debug_assert!(false, "refused in {stage:?} {moment:?}: {error}");
-                run_of(&mut self.phase).stage = stage;
-            }
-        }
-    }
-
     fn streamed(
         &mut self,
         step: Box<Step>,
@@ -427,7 +373,7 @@ impl Machine {
         }
     }
 
-    fn end_step(&mut self, outcome: Outcome, out: &mut Vec<Effect>) {
+    pub(super) fn end_step(&mut self, outcome: Outcome, out: &mut Vec<Effect>) {
         let run = run_of(&mut self.phase);
         let at = run.at();
         run.stage = Stage::Ending(outcome);
@@ -504,7 +450,7 @@ impl Run {
     }
 }
 
-fn run_of(phase: &mut Phase) -> &mut Run {
+pub(super) fn run_of(phase: &mut Phase) -> &mut Run {
     match phase {
         Phase::Running(run) => run,
         phase => unreachable!("steps run in a running phase, not in {phase:?}"),

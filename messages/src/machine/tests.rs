@@ -5,11 +5,15 @@
 
 mod crash;
 mod interleavings;
+mod judge;
+mod lives;
+mod ops;
 mod others;
 mod rig;
 mod theorem;
 mod trace;
 mod windows;
+mod work;
 mod world;
 
 mod scenario {

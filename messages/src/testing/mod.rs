@@ -21,6 +21,13 @@ use crate::{
 
 pub use legal::Grower;
 
+/// How long a property is tried: for so many cases, or for those that `PROPTEST_CASES` says.
+#[cfg(test)]
+pub fn cases(default: u32) -> proptest::test_runner::Config {
+    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok());
+    proptest::test_runner::Config::with_cases(cases.unwrap_or(default))
+}
+
 /// A user message of one text block, as an append.
 pub fn user(id: &str, text: &str) -> NewEvent {
     NewEvent::append(EventBody::UserMessage(Arc::new(Message::user(id, text))))

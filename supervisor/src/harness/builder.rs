@@ -7,7 +7,7 @@ use std::{
 };
 
 use playhouse_actors::{agent::LoopFactory, tool_executor::ToolExecutor};
-use playhouse_messages::{chunk::Failure, session_state::KnownKinds};
+use playhouse_messages::{chunk::Failure, invariants::InvariantsHold, session_state::KnownKinds};
 use playhouse_plugin_api::{
     clock::{Clock, Ids, SystemClock, UuidIds},
     factory::AgentFactory,
@@ -21,6 +21,7 @@ use playhouse_plugin_api::{
     service::Services,
     store::Store,
     tool::{ToolBatchExecutor, ToolPipeline, ToolRegistry},
+    validators::{ValidatorFilter, Validators},
     world::{Providers, World},
 };
 use ractor::Actor;
@@ -46,6 +47,8 @@ pub struct HarnessBuilder {
     executor: Option<Arc<dyn ToolBatchExecutor>>,
     plugins: Vec<Arc<dyn Plugin>>,
     known: KnownKinds,
+    invariants: bool,
+    validators: ValidatorFilter,
     limits: Limits,
     plugin_limits: RestartLimits,
 }
@@ -86,6 +89,8 @@ impl HarnessBuilder {
             executor: None,
             plugins: Vec::new(),
             known: KnownKinds::new(),
+            invariants: cfg!(debug_assertions),
+            validators: ValidatorFilter::default(),
             limits: Limits::new(),
             plugin_limits: RestartLimits::default(),
         }
@@ -147,6 +152,22 @@ impl HarnessBuilder {
         self
     }
 
+    /// Whether events that break an invariant of the log are refused
+    /// ([`InvariantsHold`], by name `invariants`). On by default in builds with debug assertions: a
+    /// fault shows where it is made. What is stored already loads in any case.
+    #[must_use]
+    pub fn invariants(mut self, hold: bool) -> Self {
+        self.invariants = hold;
+        self
+    }
+
+    /// Selects which validators hold, whoever registers them. Without a filter, all do.
+    #[must_use]
+    pub fn validators(mut self, filter: ValidatorFilter) -> Self {
+        self.validators = filter;
+        self
+    }
+
     /// How many tool calls of one batch run at once; must be positive. Can be changed later.
     #[must_use]
     pub fn max_parallel_tool_calls(self, calls: usize) -> Self {
@@ -189,6 +210,7 @@ impl HarnessBuilder {
             agents: AgentRegistry::new(),
             store: self.store,
             known: Arc::new(self.known),
+            validators: Validators::new(self.validators),
             limits: self.limits,
             executor,
             factory: self.factory,
@@ -198,6 +220,9 @@ impl HarnessBuilder {
         let set_up = |fault: &dyn fmt::Display| {
             HarnessError::Setup(Failure::new("SETUP", fault.to_string()))
         };
+        if self.invariants {
+            world.validators.register(&scope, InvariantsHold).map_err(|fault| set_up(&fault))?;
+        }
         let registry = world.tools.registry().clone();
         world
             .prompts

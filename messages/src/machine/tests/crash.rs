@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::{
-    interleavings::{Run, op},
+    lives::Run,
+    ops::life,
     rig::Rig,
     world::{calls, says},
 };
@@ -13,6 +14,7 @@ use crate::{
     log::Log,
     packed::StreamRecord,
     repair::{UnsettledTail, interrupted_closers},
+    testing::cases,
 };
 
 fn prefix(log: &Log, len: u64) -> Log {
@@ -29,12 +31,12 @@ fn take_over(log: &Log) -> (Rig, String) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(cases(100))]
 
     /// Invariants 10 and 11, and those of the log across the crash.
     #[test]
-    fn a_successor_balances_any_prefix(ops in prop::collection::vec(op(), 0..40)) {
-        let mut run = Run::new(Rig::new());
+    fn a_successor_balances_any_prefix(ops in life(0..40)) {
+        let mut run = Run::new();
         for op in ops {
             run.op(op);
         }
@@ -139,6 +141,18 @@ mod scenario {
         let (mut rig, _) = take_over(&log);
         rig.followup("B").run();
         assert_eq!(rig.news(), "IN+(T,B) TS2 IN-(T,1) SS2.1 U(B) H(resume) A SE2.1 TE2(completed)");
+    }
+
+    /// The send is accepted behind the repair, which says that nothing waits.
+    #[test]
+    fn a_wake_during_repair_runs() {
+        for (len, expected) in [(0, "IN+(T,B) TS1"), (conversation().len(), "IN+(T,B) TS2")] {
+            let mut rig = Rig::successor(prefix(&conversation(), len));
+            rig.followup("B").run();
+            let news = rig.news();
+            assert!(news.starts_with(expected) && news.contains("(completed)"), "{news}");
+            assert!(rig.is_balanced() && rig.machine.is_idle());
+        }
     }
 
     /// A cancel that comes while the log is being balanced takes the prompts with it.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use proptest::sample::Index;
+
 use super::rig::Rig;
 use crate::{
     config::ModelChoice,
@@ -31,6 +33,35 @@ impl Rig {
             }
         }
         self.world.concludes
+    }
+
+    /// What an executor does that then fails.
+    pub fn run_some_tools(&mut self) {
+        let (calls, results) = self.world.fails_after;
+        for _ in 0..calls {
+            self.start_call();
+        }
+        for _ in 0..results {
+            self.finish_call();
+        }
+    }
+
+    /// The next call starts.
+    pub fn start_call(&mut self) {
+        let mut pending = self.core.state().recovery().pending();
+        let next = pending.find(|call| call.started.is_none());
+        drop(pending);
+        if let Some(call) = next {
+            self.tool_call(call.id.as_str());
+        }
+    }
+
+    /// The first call that has no result gets one, if it has started.
+    pub fn finish_call(&mut self) {
+        let first = self.core.state().recovery().pending().next();
+        if let Some(call) = first.filter(|call| call.started.is_some()) {
+            self.tool_result(call.id.as_str(), false);
+        }
     }
 
     pub fn append(&mut self, event: NewEvent) -> &mut Self {
@@ -84,5 +115,40 @@ impl Rig {
         let id = self.mint.message_id();
         let body = EventBody::UserMessage(Arc::new(Message::user(id, "summary")));
         self.append(NewEvent::replace(body, nodes[start], nodes[end], nodes[start..=end].to_vec()))
+    }
+
+    /// Replaces some neighbours that can go without parting a call from its result.
+    pub fn compact_some(&mut self, a: Index, b: Index) {
+        let log = self.core.log().clone();
+        let nodes: Vec<_> = self.state().surface().nodes().collect();
+        let body = |at: usize| nodes.get(at).map(|seq| &log.get(*seq).unwrap().body);
+        let is_result = |at| matches!(body(at), Some(EventBody::ToolResult(_)));
+        let head = usize::from(matches!(body(0), Some(EventBody::SystemMessage(_))));
+        if nodes.len() <= head {
+            return;
+        }
+        let pick = |index: Index| head + index.index(nodes.len() - head);
+        let (start, end) = (pick(a).min(pick(b)), pick(a).max(pick(b)));
+        if !is_result(start) && !is_result(end + 1) {
+            self.compact(start, end);
+        }
+    }
+
+    /// A tool result loses its content, if a turn is open to say so.
+    pub fn prune(&mut self, at: Index) {
+        let log = self.core.log().clone();
+        let nodes = self.state().surface().nodes();
+        let results = nodes.filter_map(|seq| match &log.get(seq)?.body {
+            EventBody::ToolResult(data) => Some((seq, data.clone())),
+            _ => None,
+        });
+        let results: Vec<_> = results.collect();
+        if self.state().boundary().open_turn().is_none() || results.is_empty() {
+            return;
+        }
+        let (seq, mut data) = at.get(&results).clone();
+        let content = vec![ContentBlock::text("pruned")];
+        data.message = Arc::new(Message { content, ..(*data.message).clone() });
+        self.append(NewEvent::replace(EventBody::ToolResult(data), seq, seq, vec![seq]));
     }
 }

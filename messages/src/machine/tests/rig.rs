@@ -4,27 +4,25 @@ use std::{collections::VecDeque, sync::Arc};
 
 use super::{
     trace::trace,
-    world::{Answer, World},
+    work::{name_of, work_name},
+    world::World,
 };
 use crate::{
     chunk::Failure,
     config::ModelChoice,
-    event::{CancelCause, InboxTarget, Seq},
+    event::{CancelCause, InboxTarget, Seq, TurnEndReason},
     frame::FrameOutcome,
     header::SessionHeader,
     id::MessageId,
-    invariants::check,
+    invariants::{InvariantsHold, check},
     log::Log,
-    machine::{
-        Completion, Effect, Input, LoopOptions, Machine, Moment, Recovery, Status, Streamed, Ticket,
-    },
+    machine::{Effect, Input, LoopOptions, Machine, Moment, Status, Ticket},
     message::{Message, SharedMessage},
-    packed::TimedChunk,
+    prepared::Prepared,
     repair::UnsettledTail,
     request::FrozenRequest,
-    session::{Accepted, Command, InboxEdit, Mint, Reply, SessionCore},
+    session::{Accepted, Closed, Command, Edited, InboxEdit, Mint, Reply, SessionCore},
     session_state::{AppendError, KnownKinds, SessionState},
-    settlement::AttemptStream,
 };
 
 /// Ids and times in order.
@@ -49,6 +47,9 @@ pub struct Sent {
     pub request: FrozenRequest,
     pub len: Seq,
     pub generation: u64,
+    /// The prompt and the route that it was admitted with.
+    pub prompt: Arc<str>,
+    pub prepared: Arc<Prepared>,
 }
 
 pub struct Rig {
@@ -69,6 +70,7 @@ pub struct Rig {
     pub statuses: Vec<Status>,
     pub reports: Vec<(u32, u32, Failure)>,
     pub accepted: Vec<(Ticket, Result<Accepted, AppendError>)>,
+    pub edited: Vec<Result<Edited, AppendError>>,
     pub maintenance: Vec<bool>,
     pub frames: Vec<FrameOutcome>,
     pub sent: Vec<Sent>,
@@ -79,7 +81,7 @@ pub struct Rig {
     pub time: u64,
     tickets: Ticket,
     seen: Seq,
-    attempt_open: bool,
+    pub attempt_open: bool,
     disposed: bool,
     /// Refuse the next event of this kind, as a damaged session would.
     pub veto: Option<&'static str>,
@@ -103,9 +105,12 @@ pub fn m(id: &str) -> SharedMessage {
     Arc::new(Message::user(id, id))
 }
 
-fn load(log: Log) -> SessionCore {
+/// A session of this log that refuses what breaks an invariant.
+pub fn load(log: Log) -> SessionCore {
     let header = Arc::new(SessionHeader::new("s".into(), 0));
-    SessionCore::load(header, log, &KnownKinds::new()).unwrap()
+    let mut core = SessionCore::load(header, log, &KnownKinds::new()).unwrap();
+    core.set_validators(&[Arc::new(InvariantsHold)]);
+    core
 }
 
 impl Rig {
@@ -121,7 +126,10 @@ impl Rig {
 
     /// An agent that is being created over a balanced log.
     pub fn held(options: LoopOptions, log: Log) -> Self {
-        let core = load(log);
+        Self::held_over(options, load(log))
+    }
+
+    pub fn held_over(options: LoopOptions, core: SessionCore) -> Self {
         let generation = core.state().surface().content_generation();
         let last_turn = core.state().boundary().last_turn();
         Self::over(core, Machine::held(options, generation, last_turn, 0))
@@ -134,8 +142,12 @@ impl Rig {
 
     /// As [`Rig::successor`], with what was shown of an attempt that never settled.
     pub fn successor_with(log: Log, tail: Option<UnsettledTail>) -> Self {
+        Self::successor_over(load(log), tail)
+    }
+
+    pub fn successor_over(core: SessionCore, tail: Option<UnsettledTail>) -> Self {
         let (machine, repair) = Machine::successor(options(), 0, 0, tail);
-        let mut rig = Self::over(load(log), machine);
+        let mut rig = Self::over(core, machine);
         rig.commands.push_back(repair);
         rig
     }
@@ -158,6 +170,7 @@ impl Rig {
             statuses: Vec::new(),
             reports: Vec::new(),
             accepted: Vec::new(),
+            edited: Vec::new(),
             maintenance: Vec::new(),
             frames: Vec::new(),
             sent: Vec::new(),
@@ -206,9 +219,7 @@ impl Rig {
             }
             Effect::Report { turn, step, failure } => self.reports.push((turn, step, failure)),
             Effect::Accepted(ticket, accepted) => self.accepted.push((ticket, accepted)),
-            Effect::Edited(_, edited) => {
-                edited.unwrap();
-            }
+            Effect::Edited(_, edited) => self.edited.push(edited),
             Effect::Maintenance(_, granted) => self.maintenance.push(granted),
             work => {
                 match &work {
@@ -234,7 +245,9 @@ impl Rig {
             Command::CloseTurn { reason, unless_steered, .. } => {
                 assert!(self.cancels.is_empty(), "a turn closes ahead of an announced cancel");
                 assert!(!self.attempt_open, "invariant 29");
-                if let crate::event::TurnEndReason::Aborted(cause) = reason {
+                let repairs = matches!(reason, TurnEndReason::Interrupted | TurnEndReason::Forked);
+                assert!(!repairs, "invariant 12");
+                if let TurnEndReason::Aborted(cause) = reason {
                     assert_eq!(Some(cause), self.token.as_ref(), "invariant 47");
                 }
                 if !unless_steered {
@@ -256,7 +269,13 @@ impl Rig {
     /// The session takes its next command.
     pub fn session(&mut self) -> bool {
         let Some(command) = self.commands.pop_front() else { return false };
-        let admits = matches!(command, Command::Admit(_));
+        let admitted = match &command {
+            Command::Admit(admission) => {
+                Some((admission.prompt.clone(), admission.prepared.clone()))
+            }
+            _ => None,
+        };
+        let closes = matches!(command, Command::CloseTurn { unless_steered: true, .. });
         let vetoed = self.veto.is_some_and(|kind| kind == name_of(&command));
         let reply = if vetoed {
             self.veto = None;
@@ -264,11 +283,14 @@ impl Rig {
         } else {
             self.core.execute(command, &mut self.mint)
         };
-        if let Reply::Admitted(admitted) = &reply {
-            assert!(admits);
-            let request = admitted.request.clone();
-            let (len, generation) = (self.core.log().len(), admitted.generation);
-            self.sent.push(Sent { request, len, generation });
+        if let Reply::Admitted(told) = &reply {
+            let (prompt, prepared) = admitted.unwrap();
+            let request = told.request.clone();
+            let (len, generation) = (self.core.log().len(), told.generation);
+            self.sent.push(Sent { request, len, generation, prompt, prepared });
+        }
+        if closes && matches!(reply, Reply::Closed(Closed::Ended { .. })) {
+            assert!(self.core.pending(InboxTarget::NextStep).is_empty(), "steering is left behind");
         }
         self.replies.push_back(reply);
         true
@@ -378,58 +400,6 @@ impl Rig {
         self.cancel_by(CancelCause::User, false)
     }
 
-    /// The work that is due gets done.
-    pub fn complete(&mut self) -> bool {
-        let Some(work) = self.work.take() else { return false };
-        let (task, completion) = match work {
-            Effect::Propose { task, claimed, .. } => {
-                let told = self.core.state().runtime_context().clone();
-                let id = self.mint.message_id();
-                let proposal = self.world.propose(claimed, &told, id.as_str());
-                (task, Completion::Proposed(proposal))
-            }
-            Effect::Prepare { task, seed, .. } => {
-                (task, Completion::Prepared(self.world.prepare(seed)))
-            }
-            Effect::Dispatch { task, at, prepared, .. } => {
-                let answer = self.world.answers.pop_front();
-                let answer = answer.unwrap_or_else(|| super::world::says("hi"));
-                let streamed = match answer {
-                    Answer::NotStarted(failure) => Streamed::NotStarted(failure),
-                    Answer::Stream(chunks, end) => {
-                        self.attempt_open = true;
-                        let config = &prepared.config;
-                        let (provider, model) = (config.provider.clone(), config.model.clone());
-                        let mut stream = AttemptStream::new(at, provider, model);
-                        for chunk in chunks {
-                            stream.push(TimedChunk { time: self.mint.now(), chunk });
-                        }
-                        let message_id = self.mint.message_id();
-                        Streamed::Stream { stream: Box::new(stream), end, message_id }
-                    }
-                };
-                (task, Completion::Streamed(streamed))
-            }
-            Effect::Recover { task, .. } => {
-                let verdict = self.world.verdicts.pop_front().unwrap_or(Ok(Recovery::Fail));
-                (task, Completion::Recovered(verdict))
-            }
-            Effect::RunTools { task, .. } => {
-                let failure = self.world.executor.pop_front();
-                let run = failure.map_or_else(|| Ok(self.run_tools()), Err);
-                (task, Completion::ToolsRun(run))
-            }
-            Effect::Stopping { task, .. } => {
-                let told = self.world.stopping.pop_front().map_or(Ok(()), Err);
-                (task, Completion::Stopping(told))
-            }
-            Effect::Rest { task } => (task, Completion::Rested),
-            work => panic!("not work: {work:?}"),
-        };
-        self.input(Input::Done(task, completion));
-        true
-    }
-
     /// What the log gained since the last call. The whole log keeps the invariants.
     pub fn news(&mut self) -> String {
         check(self.core.log()).unwrap();
@@ -472,33 +442,4 @@ impl Rig {
 /// What a session says that refuses an event for no reason of the event's.
 pub fn veto() -> AppendError {
     crate::inbox::InboxError { seq: 0, cause: crate::inbox::SpliceFault::Range }.into()
-}
-
-fn name_of(command: &Command) -> &'static str {
-    match command {
-        Command::Accept(_) => "Accept",
-        Command::Edit(_) => "Edit",
-        Command::OpenTurn { .. } => "OpenTurn",
-        Command::Claim => "Claim",
-        Command::StartStep(_) => "StartStep",
-        Command::Admit(_) => "Admit",
-        Command::Settle(_) => "Settle",
-        Command::EndStep { .. } => "EndStep",
-        Command::CloseTurn { .. } => "CloseTurn",
-        Command::Repair { .. } => "Repair",
-        Command::Append(_) => "Append",
-    }
-}
-
-fn work_name(work: &Effect) -> &'static str {
-    match work {
-        Effect::Propose { .. } => "Propose",
-        Effect::Prepare { .. } => "Prepare",
-        Effect::Dispatch { .. } => "Dispatch",
-        Effect::Recover { .. } => "Recover",
-        Effect::RunTools { .. } => "RunTools",
-        Effect::Stopping { .. } => "Stopping",
-        Effect::Rest { .. } => "Rest",
-        _ => "none",
-    }
 }

@@ -3,17 +3,17 @@
 use proptest::prelude::*;
 
 use super::{
-    interleavings::answer,
+    judge::{headers, judge_context, judge_prompt},
+    ops::answer,
     rig::{Rig, Sent, options},
     world::{Answer, Pre},
 };
 use crate::{
-    config::{HeaderReason, SystemPromptUpdate, ToolUpdate},
-    event::{EventBody, Seq},
+    config::{HeaderReason, ToolUpdate},
     log::Log,
     machine::{LoopOptions, Recovery},
-    message::Role,
     session_state::{KnownKinds, SessionState},
+    testing::cases,
 };
 
 #[derive(Debug, Clone)]
@@ -106,14 +106,7 @@ impl Talk {
                     names.filter(|(i, _)| bits >> i & 1 == 1).map(|n| n.1).collect();
                 world.declare(&names);
             }
-            Op::Redefine(deferred) => {
-                let tools = world.tools.iter().map(|tool| {
-                    let mut tool = (**tool).clone();
-                    tool.description = format!("deferred: {deferred}");
-                    tool.into()
-                });
-                world.tools = tools.collect();
-            }
+            Op::Redefine(deferred) => world.redefine(deferred),
             Op::Temperature(yes) => world.temperature = yes.then_some(0.5),
             Op::Model(other) => {
                 self.rig.choose(if other { "n" } else { "m" });
@@ -128,7 +121,7 @@ impl Talk {
                 self.declared = 1;
                 world.pre.push_back(Pre::Series);
             }
-            Op::Compact(a, b) => compact(&mut self.rig, a, b),
+            Op::Compact(a, b) => self.rig.compact_some(a, b),
             Op::CompactBefore(recovery, at) => {
                 self.turn(Some((if recovery { "Recover" } else { "Propose" }, at)));
             }
@@ -155,7 +148,7 @@ impl Talk {
             }
             self.rig.followup(&prompt);
             self.rig.before(window);
-            compact(&mut self.rig, at, at);
+            self.rig.compact_some(at, at);
         } else {
             self.rig.followup(&prompt);
         }
@@ -180,7 +173,7 @@ impl Talk {
     }
 
     fn judge(&self, n: usize) {
-        let Sent { request, len, generation } = &self.rig.sent[n];
+        let Sent { request, len, generation, .. } = &self.rig.sent[n];
         let prefix: Log = self.rig.core.log().range(0..*len).cloned().collect();
         let state = SessionState::fold(&prefix, &KnownKinds::new()).unwrap();
         // 21
@@ -189,7 +182,7 @@ impl Talk {
         assert_eq!(request.tool_history, state.tools().snapshot(), "invariant 21");
         assert_eq!(*generation, state.surface().content_generation());
         let before = n.checked_sub(1).map(|n| &self.rig.sent[n]);
-        let headers = headers(&prefix, before.map_or(0, |sent| sent.len));
+        let headers = headers(&prefix, before.map_or(0, |sent| sent.len)..*len);
         // 23
         if n == self.instance_from {
             let first = match before {
@@ -220,59 +213,13 @@ impl Talk {
                 assert!(headers.iter().any(series), "invariant 24: {headers:?}");
             }
         }
-        self.judge_prompt(n);
-        // 25
-        let context = state.requests().context().unwrap();
-        let world = &self.rig.world;
-        let update = world.in_history.then_some(SystemPromptUpdate::InHistory);
-        assert_eq!(
-            (context.context_window, context.system_prompt_update, &context.model),
-            (world.window, update, &request.header.config.model),
-            "invariant 25"
-        );
-    }
-
-    /// 17 and 18.
-    fn judge_prompt(&self, n: usize) {
-        let messages = &self.rig.sent[n].request.messages;
-        let prompts = messages.messages().filter(|message| message.role == Role::System);
-        let prompts: Vec<_> = prompts.map(|message| message.text()).collect();
-        let rendered = self.rig.world.prompt.clone().unwrap();
-        let last = prompts.last().cloned().unwrap_or_default();
-        assert_eq!(last, rendered, "invariant 17");
-        if !self.rig.world.in_history {
-            assert!(prompts.len() <= 1, "invariant 18");
-        }
-    }
-}
-
-fn headers(log: &Log, from: Seq) -> Vec<(HeaderReason, bool)> {
-    let headers = log.range(from..log.len()).filter_map(|event| match &event.body {
-        EventBody::RequestHeader(data) => Some((data.reason, data.starts_series)),
-        _ => None,
-    });
-    headers.collect()
-}
-
-/// Replaces some neighbours that can go without parting a call from its result.
-fn compact(rig: &mut Rig, a: prop::sample::Index, b: prop::sample::Index) {
-    let log = rig.core.log().clone();
-    let nodes: Vec<_> = rig.state().surface().nodes().collect();
-    let body = |at: usize| nodes.get(at).map(|seq| &log.get(*seq).unwrap().body);
-    let is_result = |at| matches!(body(at), Some(EventBody::ToolResult(_)));
-    let head = usize::from(matches!(body(0), Some(EventBody::SystemMessage(_))));
-    if nodes.len() <= head {
-        return;
-    }
-    let pick = |index: prop::sample::Index| head + index.index(nodes.len() - head);
-    let (start, end) = (pick(a).min(pick(b)), pick(a).max(pick(b)));
-    if !is_result(start) && !is_result(end + 1) {
-        rig.compact(start, end);
+        judge_prompt(&self.rig.sent[n]);
+        judge_context(&self.rig.sent[n], &state);
     }
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(cases(300))]
 
     /// Invariants 17, 18 and 21 to 26; core scenario 123.
     #[test]

@@ -101,6 +101,8 @@ pub struct World {
     pub answers: VecDeque<Answer>,
     pub verdicts: VecDeque<Result<Recovery, Failure>>,
     pub executor: VecDeque<Failure>,
+    /// How many calls a failing executor starts, and to how many it gives a result.
+    pub fails_after: (u8, u8),
     pub stopping: VecDeque<Failure>,
     pub concludes: bool,
 }
@@ -123,6 +125,7 @@ impl Default for World {
             answers: VecDeque::new(),
             verdicts: VecDeque::new(),
             executor: VecDeque::new(),
+            fails_after: (0, 0),
             stopping: VecDeque::new(),
             concludes: false,
         }
@@ -137,6 +140,16 @@ impl World {
 
     pub fn declare(&mut self, names: &[&str]) {
         self.tools = names.iter().map(|name| crate::testing::schema(name)).collect();
+    }
+
+    /// The tools with another description.
+    pub fn redefine(&mut self, deferred: bool) {
+        let tools = self.tools.iter().map(|tool| {
+            let mut tool = (**tool).clone();
+            tool.description = format!("deferred: {deferred}");
+            tool.into()
+        });
+        self.tools = tools.collect();
     }
 
     pub fn propose(
