@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::watch;
 use playhouse_messages::{
     config::Route,
     event::StepAt,
@@ -9,7 +10,6 @@ use playhouse_messages::{
     packed::{TimedChunk, pack},
     repair::UnsettledTail,
 };
-use tokio::sync::watch;
 
 /// Where an agent's attempts are shown.
 #[derive(Debug)]

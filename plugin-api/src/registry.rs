@@ -9,12 +9,12 @@ use std::{
 };
 
 use playhouse_messages::{event::CancelCause, id::SessionId};
-use tokio::sync::watch;
 
 use crate::{
     agent::Agent,
     cancel::CancelToken,
     scope::{Scope, ScopeId},
+    watch,
 };
 
 /// Who lives, and who is being made. Three relations are kept apart: an agent's scope says who owns

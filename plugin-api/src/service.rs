@@ -6,9 +6,10 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::watch;
-
-use crate::scope::{Registration, Scope, ScopeClosed};
+use crate::{
+    scope::{Registration, Scope, ScopeClosed},
+    watch,
+};
 
 /// The services of a harness. Clones are the same container.
 ///

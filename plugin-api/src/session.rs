@@ -22,12 +22,12 @@ use playhouse_messages::{
     session::{Reply, SessionCore},
     session_state::{AppendError, KnownKinds, LoadError},
 };
-use tokio::sync::watch;
 
 use crate::{
     feed::{Frames, LiveFeed},
     slot::{Gone, Slot},
     store::SessionWriter,
+    watch,
 };
 
 /// How many answered commands a session remembers, so that one that is sent again is not run again.

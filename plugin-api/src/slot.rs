@@ -3,8 +3,8 @@
 //! A raw actor reference goes stale when its actor dies. A slot is filled again by the supervisor
 //! with the successor, and closed when there will be none.
 
+use crate::watch;
 use ractor::{ActorId, ActorRef, Message, RpcReplyPort, rpc::CallResult};
-use tokio::sync::watch;
 
 /// Where the current incarnation of an actor stands.
 #[derive(Debug)]

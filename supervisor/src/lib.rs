@@ -1,6 +1,7 @@
 //! Who watches in Playhouse: the tree, restarts, creation, plugin hosting and the harness.
 
 pub mod agents;
+mod children;
 mod death;
 pub mod harness;
 pub mod plugin_host;

@@ -1,7 +1,7 @@
 //! From inputs to effects: the part of the agent's actor that knows no model, tool or hook.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{BTreeMap, VecDeque},
     sync::{Arc, atomic::Ordering},
 };
 
@@ -30,7 +30,7 @@ pub struct Shell {
     supervisor: Arc<ActorCell>,
     myself: ActorRef<AgentMessage>,
     machine: Machine,
-    waiters: HashMap<Ticket, Waiter>,
+    waiters: BTreeMap<Ticket, Waiter>,
     idle: Vec<RpcReplyPort<()>>,
     /// Tells this life's commands from those of others.
     origin: u64,
@@ -65,7 +65,7 @@ impl Shell {
             supervisor,
             myself,
             machine,
-            waiters: HashMap::new(),
+            waiters: BTreeMap::new(),
             idle: Vec::new(),
             origin: fresh_origin(),
             next: 0,

@@ -8,6 +8,7 @@ use playhouse_messages::{
     protocol::WriterMessage,
 };
 use playhouse_plugin_api::{
+    delay,
     session::SessionCell,
     store::{EventBatch, SessionWriter, StoreError},
 };
@@ -185,6 +186,7 @@ impl Actor for WriterActor {
         message: WriterMessage,
         state: &mut WriterShell,
     ) -> Result<(), ActorProcessingErr> {
+        delay::before_message().await;
         while state.tasks.try_join_next().is_some() {}
         match message {
             WriterMessage::Append => {}

@@ -17,6 +17,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     cancel::CancelToken,
+    delay,
     llm::{LlmRegistry, LlmRequest, LoadedImages, PreparedCall, RequestBody, terminal_chunk},
     world::World,
 };
@@ -188,6 +189,7 @@ impl Actor for ProviderActor {
         message: ProviderMessage,
         state: &mut ProviderShell,
     ) -> Result<(), ActorProcessingErr> {
+        delay::before_message().await;
         while state.tasks.try_join_next().is_some() {}
         match message {
             ProviderMessage::Prepare { config, reply } => state.prepare(config, reply),

@@ -5,7 +5,7 @@ use playhouse_messages::{
     session::{Command, Reply, SessionCore},
     session_state::AppendError,
 };
-use playhouse_plugin_api::{session::SessionCell, world::World};
+use playhouse_plugin_api::{delay, session::SessionCell, world::World};
 use ractor::{Actor, ActorProcessingErr, ActorRef, SupervisionEvent};
 
 /// The shell around a [`SessionCore`].
@@ -75,6 +75,7 @@ impl Actor for SessionActor {
         message: SessionMessage,
         state: &mut SessionShell,
     ) -> Result<(), ActorProcessingErr> {
+        delay::before_message().await;
         match message {
             SessionMessage::Command { number, command, to } => {
                 let reply = state.run(number, command)?;

@@ -19,6 +19,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     cancel::CancelToken,
+    delay,
     tool::{
         BatchHost, Judged, Settled, ToolBatch, ToolCallRequest, ToolDispatch, ToolError,
         ToolOutcome, ToolPipeline, parse_arguments,
@@ -79,6 +80,7 @@ impl Actor for ToolExecutorActor {
         message: ToolMessage,
         state: &mut State,
     ) -> Result<(), ActorProcessingErr> {
+        delay::before_message().await;
         match message {
             ToolMessage::Start { reply } => state.start(reply),
             ToolMessage::Abort => state.refresh_abort(),

@@ -1,7 +1,7 @@
 //! Tasks that an actor owns: they report by message, can be given up, and end with the actor.
 
 use std::{
-    collections::HashMap,
+    collections::BTreeMap,
     panic::AssertUnwindSafe,
     sync::{
         Arc,
@@ -53,7 +53,7 @@ struct Task {
 pub(super) struct Tasks<C> {
     executor: ActorRef<ToolExecutorMessage<C>>,
     set: JoinSet<()>,
-    running: HashMap<u64, Task>,
+    running: BTreeMap<u64, Task>,
     next: u64,
     /// The grace of tasks that start now, once the batch was given up.
     grace: Option<Duration>,
@@ -65,7 +65,7 @@ impl<C: Send + 'static> Tasks<C> {
         executor: ActorRef<ToolExecutorMessage<C>>,
         abandoned: Arc<AtomicUsize>,
     ) -> Self {
-        let (set, running) = (JoinSet::new(), HashMap::new());
+        let (set, running) = (JoinSet::new(), BTreeMap::new());
         Self { executor, set, running, next: 0, grace: None, abandoned }
     }
 

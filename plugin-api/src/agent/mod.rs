@@ -17,11 +17,11 @@ use playhouse_messages::{
     session::{Edited, InboxEdit},
     session_state::AppendError,
 };
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 use tracing::Span;
 
 use crate::{
-    cancel::CancelToken, options::AgentOptions, scope::Scope, session::Session, slot::Gone,
+    cancel::CancelToken, options::AgentOptions, scope::Scope, session::Session, slot::Gone, watch,
 };
 
 /// What can be sent: a text, which becomes a user message with a fresh id, or a whole message.

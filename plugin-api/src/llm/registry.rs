@@ -5,10 +5,8 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use tokio::sync::watch;
-
 use super::{LlmAdapter, LlmError, ModelInfo, RetryPolicy};
-use crate::cancel::CancelToken;
+use crate::{cancel::CancelToken, watch};
 
 /// The provider routes and the adapters behind them. Clones share it.
 ///

@@ -8,7 +8,6 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::chunk::Failure;
-use tokio::sync::watch;
 
 use super::{
     AssembleContext, AssembleInput, Assembly, Context, PromptError, Section, Text, ToolOffer,
@@ -17,6 +16,7 @@ use super::{
 use crate::{
     hook::{Around, panic_failure},
     scope::{Registration, Scope, ScopeClosed, ScopeId},
+    watch,
 };
 
 /// Everything that plugins contribute to prompts. Clones are the same registry.

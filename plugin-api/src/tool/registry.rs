@@ -9,12 +9,12 @@ use std::{
 
 use playhouse_messages::config::ToolList;
 use serde_json::Value;
-use tokio::sync::watch;
 
 use super::{ArgumentSchema, Concurrency, SchemaError, Tool, ToolCallContext};
 use crate::{
     hook::panic_text,
     scope::{Registration, Scope, ScopeClosed, ScopeId},
+    watch,
 };
 
 /// The tools of a harness, in layers: one a scope. The nearest layer that has a name wins. Clones

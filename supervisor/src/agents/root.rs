@@ -5,6 +5,7 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 use playhouse_messages::{chunk::Failure, id::SessionId, protocol::AgentsRootMessage};
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
+    delay,
     factory::Life,
     world::World,
 };
@@ -15,6 +16,7 @@ use super::{
     disposal,
     supervisor::{AgentSupervisor, SupervisorArgs},
 };
+use crate::children::stop_children;
 use crate::death::death;
 use crate::plugin_host::{RestartLimits, Restarts};
 
@@ -105,6 +107,7 @@ impl Actor for AgentsRoot {
         message: AgentsRootMessage,
         state: &mut Roots,
     ) -> Result<(), ActorProcessingErr> {
+        delay::before_message().await;
         while state.tasks.try_join_next().is_some() {}
         match message {
             AgentsRootMessage::Adopt { id, reply } => {
@@ -132,7 +135,7 @@ impl Actor for AgentsRoot {
         myself: ActorRef<AgentsRootMessage>,
         _state: &mut Roots,
     ) -> Result<(), ActorProcessingErr> {
-        myself.stop_children_and_wait(None, None).await;
+        stop_children(&myself).await;
         Ok(())
     }
 

@@ -21,10 +21,10 @@ use playhouse_plugin_api::{
     service::Services,
     store::Store,
     tool::{ToolBatchExecutor, ToolPipeline, ToolRegistry},
+    watch,
     world::{Providers, World},
 };
 use ractor::Actor;
-use tokio::sync::watch;
 
 use super::{Harness, HarnessState, Inner, watch_root};
 use crate::{

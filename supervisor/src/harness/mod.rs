@@ -21,10 +21,11 @@ use playhouse_plugin_api::{
     plugin::Plugin,
     store::EventBatch,
     tool::Tool,
+    watch,
     world::World,
 };
 use ractor::ActorRef;
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 use crate::{
     agents::creation::Maker,

@@ -10,8 +10,8 @@ use playhouse_plugin_api::{
     plugin::{Plugin, PluginContext},
     scope::{Scope, ScopeClosed, ScopeId},
     service::Services,
+    watch,
 };
-use tokio::sync::watch;
 
 use super::{PluginStatus, machine::Instances};
 

@@ -21,9 +21,9 @@ mod root;
 use std::sync::Arc;
 
 use playhouse_messages::chunk::Failure;
-use playhouse_plugin_api::{plugin::Plugin, scope::Scope, service::Services};
+use playhouse_plugin_api::{plugin::Plugin, scope::Scope, service::Services, watch};
 use ractor::{ActorCell, ActorRef, ActorRuntime, SpawnErr, rpc::CallResult};
-use tokio::{sync::watch, task::JoinHandle};
+use tokio::task::JoinHandle;
 
 pub use self::restarts::RestartLimits;
 pub(crate) use self::restarts::Restarts;

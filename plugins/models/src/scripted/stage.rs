@@ -10,8 +10,7 @@ use std::{
 };
 
 use playhouse_messages::chunk::Failure;
-use playhouse_plugin_api::llm::LlmRequest;
-use tokio::sync::watch;
+use playhouse_plugin_api::{llm::LlmRequest, watch};
 
 use super::{Conversation, Reply, Script, plan::Step};
 
