@@ -241,3 +241,36 @@ async fn a_dead_root_fails_the_harness_which_says_so_and_keeps_every_event() {
     assert_eq!(agent.prompt("still there?").await.unwrap().text, "yes");
     harness.shutdown().await.unwrap();
 }
+
+#[tokio::test]
+async fn an_agent_that_dies_while_it_is_made_still_waits_for_its_creation() {
+    let rig = rig([Reply::text("yes")]).await;
+    let (killed, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (told, go) = (killed.clone(), release.clone());
+    let set_up = move |agent: Agent| {
+        let (told, go) = (told.clone(), go.clone());
+        async move {
+            agent.followup("early").await?;
+            let dead = kill(&agent.cell().actor).get_id();
+            let _ = agent.cell().actor.next(Some(dead)).await;
+            // The successor answers, so it has looked at what waits.
+            assert!(agent.run_maintenance(|_| async {}).await.is_err());
+            told.notify_one();
+            go.notified().await;
+            Ok(())
+        }
+    };
+    let options = AgentOptions::new().model("scripted", "any");
+    let harness = rig.harness.clone();
+    let made = tokio::spawn(async move {
+        harness.create(NewAgent::new(options).id("made").set_up(set_up)).await
+    });
+    killed.notified().await;
+    let making = rig.harness.world().agents.made(&"made".into()).unwrap();
+    assert_eq!(making.session().view().last_turn, 0, "nothing has run");
+    release.notify_one();
+    let agent = made.await.unwrap().unwrap();
+    agent.when_idle().await.unwrap();
+    assert_eq!(agent.session().view().last_turn, 1);
+    rig.harness.shutdown().await.unwrap();
+}

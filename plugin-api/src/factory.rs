@@ -38,7 +38,8 @@ pub struct AgentStart {
 /// Which life of an agent begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// The first. Input is held back until [`AgentMessage::Maintained`].
+    /// The first, or one in place of a first that died before the agent's creation was over. Input is
+    /// held back until [`AgentMessage::Maintained`].
     First,
     /// A later one: the log may hold an open turn, and input that was sent to be run.
     Successor,

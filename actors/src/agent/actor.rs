@@ -8,6 +8,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, AnnouncedCancel, Disposal},
+    delay,
     factory::Life,
     world::World,
 };
@@ -53,7 +54,10 @@ impl Actor for AgentActor {
         let (machine, repair) = match life {
             Life::First => {
                 let view = agent.session().view();
-                (Machine::held(options, view.content_generation, view.last_turn, cancels), None)
+                let (generation, last_turn) = (view.content_generation, view.last_turn);
+                // In place of a first that died: nobody else knows that it was woken.
+                let wake = cell.has_early_prompt();
+                (Machine::held(options, generation, last_turn, cancels, wake), None)
             }
             Life::Successor => {
                 let attempts = cell.attempts().load(Ordering::Relaxed);
@@ -76,9 +80,9 @@ impl Actor for AgentActor {
                 let cause = CancelCause::Disposed;
                 shell.cancel(AnnouncedCancel { announcement: cancels, cause, keep_inbox: true });
             }
-            while let Some(cancel) = shell.agent().cell().take_oldest_cancel() {
-                shell.cancel(cancel);
-            }
+        }
+        while let Some(cancel) = shell.agent().cell().take_oldest_cancel() {
+            shell.cancel(cancel);
         }
         Ok(shell)
     }
@@ -89,6 +93,7 @@ impl Actor for AgentActor {
         message: AgentMessage,
         shell: &mut Shell,
     ) -> Result<(), ActorProcessingErr> {
+        delay::before_message().await;
         shell.reap();
         match message {
             AgentMessage::Send { message, target, wake, retry, reply } => {

@@ -60,6 +60,8 @@ pub struct Machine {
     header_logged: bool,
     generation_mark: u64,
     last_turn: u32,
+    /// The end of a turn came with the log, perhaps by repair, and may not be durable yet.
+    unrested: bool,
     disposed: bool,
 }
 
@@ -117,19 +119,21 @@ impl Machine {
     /// A machine for a session whose log is balanced, held in maintenance until
     /// [`Input::Maintained`]: how creation keeps early input from running.
     ///
-    /// `generation` is the surface's content generation at attachment.
-    pub fn held(options: LoopOptions, generation: u64, last_turn: u32, cancels: u64) -> Self {
+    /// `content` is the surface's content generation at attachment, `turn` the last turn; `wake`
+    /// opens another once it is released.
+    pub fn held(options: LoopOptions, content: u64, turn: u32, cancels: u64, wake: bool) -> Self {
         Self {
             options,
-            phase: Phase::Maintenance { wake: false },
+            phase: Phase::Maintenance { wake },
             awaiting: VecDeque::new(),
             cancels_handled: cancels,
             parked: VecDeque::new(),
             tasks: 0,
             attempts: 0,
             header_logged: false,
-            generation_mark: generation,
-            last_turn,
+            generation_mark: content,
+            last_turn: turn,
+            unrested: turn > 0,
             disposed: false,
         }
     }
@@ -144,7 +148,7 @@ impl Machine {
         attempts: u64,
         tail: Option<UnsettledTail>,
     ) -> (Self, Command) {
-        let mut machine = Self::held(options, 0, 0, cancels);
+        let mut machine = Self::held(options, 0, 0, cancels, false);
         machine.phase = Phase::Repairing { wake: false };
         machine.attempts = attempts;
         machine.awaiting.push_back(Awaiting::Driver);
@@ -214,8 +218,12 @@ impl Machine {
             Input::Maintained => {
                 if let Phase::Maintenance { wake } = self.phase {
                     self.phase = Phase::Idle;
+                    let unrested = std::mem::take(&mut self.unrested);
                     if wake && !self.disposed {
                         self.open(true, out);
+                    } else if unrested {
+                        self.phase = Phase::Running(Run::closed(self.last_turn));
+                        self.rest(out);
                     }
                 }
             }

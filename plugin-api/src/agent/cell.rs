@@ -2,22 +2,25 @@
 
 use std::{
     collections::VecDeque,
-    sync::{Arc, Mutex, MutexGuard, PoisonError, atomic::AtomicU64},
+    sync::{
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
 };
 
 use playhouse_messages::{
     chunk::Failure,
-    event::CancelCause,
+    event::{CancelCause, EventBody, InboxTarget, Seq},
     id::SessionId,
     machine::{Moment, Status},
     protocol::{AgentMessage, AgentSupervisorMessage},
 };
-use tokio::sync::{broadcast, watch};
+use tokio::sync::broadcast;
 use tracing::Span;
 
 use crate::{
     cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
-    registry::AgentRegistry, scope::Scope, session::Session, slot::Slot,
+    registry::AgentRegistry, scope::Scope, session::Session, slot::Slot, watch,
 };
 
 /// Errors that a subscriber of [`Agent::errors`](super::Agent::errors) may lag behind before it misses the oldest. Errors
@@ -39,6 +42,10 @@ pub struct AgentCell {
     disposed: watch::Sender<Disposal>,
     pub(super) errors: broadcast::Sender<AgentFault>,
     attempts: AtomicU64,
+    /// The length of its log when it was put into the world.
+    born: Seq,
+    held: AtomicBool,
+    end: OnceLock<Result<(), Failure>>,
     assembly: Mutex<Option<Arc<Assembly>>>,
     /// The actor that owns the loop machine.
     pub actor: Slot<AgentMessage>,
@@ -117,6 +124,7 @@ impl AgentCell {
         let AgentParts { session, scope, owner, options, lineage, registry, ids, span } = parts;
         let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
         Arc::new(Self {
+            born: session.log().len(),
             session,
             scope,
             owner,
@@ -134,6 +142,8 @@ impl AgentCell {
             disposed: watch::Sender::new(Disposal::Live),
             errors: broadcast::Sender::new(ERRORS_KEPT),
             attempts: AtomicU64::new(0),
+            held: AtomicBool::new(true),
+            end: OnceLock::new(),
             assembly: Mutex::new(None),
             actor: Slot::new(),
             supervisor: Slot::new(),
@@ -210,6 +220,37 @@ impl AgentCell {
     /// How far the disposal has got.
     pub fn disposal(&self) -> watch::Receiver<Disposal> {
         self.disposed.subscribe()
+    }
+
+    /// Whether input still waits for the agent's creation to be over.
+    pub fn is_held(&self) -> bool {
+        self.held.load(Ordering::Acquire)
+    }
+
+    /// Whether a prompt came since the agent was made and still waits.
+    pub fn has_early_prompt(&self) -> bool {
+        let view = self.session.view();
+        let prompts = |body: &EventBody| {
+            matches!(body, EventBody::InboxSpliced(splice)
+                if splice.target == InboxTarget::NextTurn && !splice.inserted.is_empty())
+        };
+        !view.inbox.list(InboxTarget::NextTurn).is_empty()
+            && view.log.range(self.born..view.log.len()).any(|event| prompts(&event.body))
+    }
+
+    /// Lets input run, in this life of the agent's actor and in those after it.
+    pub fn release(&self) {
+        self.held.store(false, Ordering::Release);
+    }
+
+    /// How the disposal ended, for whoever asks once its supervisor is gone.
+    pub fn end(&self) -> Result<(), Failure> {
+        self.end.get().cloned().unwrap_or(Ok(()))
+    }
+
+    /// Says how the disposal ended. Only the first word counts.
+    pub fn set_end(&self, end: Result<(), Failure>) {
+        let _ = self.end.set(end);
     }
 
     /// Tells subscribers of a failure.

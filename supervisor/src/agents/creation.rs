@@ -472,9 +472,9 @@ impl Creation<'_> {
         Ok(())
     }
 
-    /// Input that came early may run. The driver may not have started yet; one that is a successor
-    /// already is not held back anyway.
+    /// Input that came early may run, by the driver of the moment or by one that starts later.
     async fn release_input(&self, agent: &Agent) {
+        agent.cell().release();
         if let Ok(driver) = agent.cell().actor.next(None).await {
             let _ = driver.cast(AgentMessage::Maintained);
         }

@@ -15,6 +15,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, AgentFault, Disposal},
+    delay,
     factory::{AgentStart, Life},
     world::World,
 };
@@ -24,6 +25,7 @@ use ractor::{
 use tokio::{task::JoinSet, time::Instant};
 
 use super::disposal;
+use crate::children::stop_children;
 use crate::death::death;
 use crate::plugin_host::{RestartLimits, Restarts};
 
@@ -97,6 +99,8 @@ impl Supervision {
             Part::Agent => {
                 let (agent, world) = (agent.clone(), world.clone());
                 let factory = world.factory.clone();
+                // One that dies while its creation goes on has run nothing, and nor may the next.
+                let life = if agent.cell().is_held() { Life::First } else { life };
                 let start = AgentStart { agent: agent.clone(), world, supervisor: myself, life };
                 let actor = factory.start(start).await?;
                 let id = actor.get_id();
@@ -233,6 +237,7 @@ impl Actor for AgentSupervisor {
         message: AgentSupervisorMessage,
         state: &mut Supervision,
     ) -> Result<(), ActorProcessingErr> {
+        delay::before_message().await;
         match message {
             AgentSupervisorMessage::Restart(part) => {
                 state.start(part, Life::Successor, myself.get_cell()).await?;
@@ -243,7 +248,7 @@ impl Actor for AgentSupervisor {
             }
             AgentSupervisorMessage::Disposed(ended) => {
                 // Whoever waited finds nothing of the agent running.
-                myself.stop_children_and_wait(None, None).await;
+                stop_children(&myself).await;
                 for waiter in state.disposing.drain(..) {
                     let _ = waiter.send(ended.clone());
                 }
@@ -259,7 +264,7 @@ impl Actor for AgentSupervisor {
         _state: &mut Supervision,
     ) -> Result<(), ActorProcessingErr> {
         // Its exit would kill the children; let them finish the message they are at.
-        myself.stop_children_and_wait(None, None).await;
+        stop_children(&myself).await;
         Ok(())
     }
 

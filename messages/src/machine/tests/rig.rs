@@ -123,8 +123,8 @@ impl Rig {
     pub fn held(options: LoopOptions, log: Log) -> Self {
         let core = load(log);
         let generation = core.state().surface().content_generation();
-        let last_turn = core.state().boundary().last_turn();
-        Self::over(core, Machine::held(options, generation, last_turn, 0))
+        let turn = core.state().boundary().last_turn();
+        Self::over(core, Machine::held(options, generation, turn, 0, false))
     }
 
     /// An agent that takes over after a crash.

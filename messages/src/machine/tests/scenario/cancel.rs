@@ -4,7 +4,7 @@ use crate::{
     machine::{
         Input, Status,
         tests::{
-            rig::Rig,
+            rig::{Rig, options},
             world::{Pre, call_delta, calls, chunks, delta, usage},
         },
     },
@@ -231,6 +231,20 @@ fn core_75_a_wake_before_a_keeping_cancel_waits() {
         assert_eq!(rig.core.pending(InboxTarget::NextTurn).len(), 1, "{window}");
         assert!(!rig.news().contains("TS2"), "{window}");
     }
+}
+
+/// An end that came with the log, perhaps by repair, is made durable before idle is announced.
+#[test]
+fn an_agent_over_an_older_log_rests_before_it_is_idle() {
+    let mut rig = Rig::new();
+    rig.followup("A").run();
+    let mut next = Rig::held(options(), rig.core.log().clone());
+    next.input(Input::Maintained);
+    assert!(!next.machine.is_idle());
+    assert!(next.complete() && next.machine.is_idle());
+    // Once is enough, and a new log has no end yet.
+    assert!(!next.complete());
+    assert!(Rig::new().machine.is_idle());
 }
 
 #[test]
