@@ -8,7 +8,7 @@ use playhouse_messages::{
     protocol::AgentSupervisorMessage,
 };
 
-use crate::{agent::Agent, cancel::CancelToken, options::AgentOptions, scope::Scope};
+use crate::{agent::Agent, cancel::CancelToken, options::AgentOptions, scope::Scope, slot::Gone};
 
 /// Runs while a new agent is not yet live: registers in its scope, appends to its session. A
 /// failure undoes the creation; events already stored stay stored.
@@ -190,7 +190,8 @@ impl AgentHandle {
     async fn end(&self, keep_inbox: bool) -> Result<(), Failure> {
         let dispose = |_, reply| AgentSupervisorMessage::Dispose { keep_inbox, reply };
         // A closed slot means that it is done.
-        self.agent.cell().supervisor.call(dispose).await.unwrap_or(Ok(()))
+        let cell = self.agent.cell();
+        cell.supervisor.call(dispose).await.unwrap_or_else(|Gone| cell.end())
     }
 }
 

@@ -4,13 +4,18 @@ use std::{
 };
 
 use playhouse::{
-    Agent, CancelCause, EventBody, Harness, NewAgent, Status, TurnEndReason,
+    Agent, CancelCause, EventBody, Harness, NewAgent, NewEvent, Status, TurnEndReason,
     messages::event::InboxTarget,
     models::scripted::Reply,
-    plugin_api::{agent::Disposal, store::Store},
+    plugin_api::{
+        agent::Disposal,
+        store::{Store, StoreError},
+    },
+    testing::{FaultyStore, StoreOp},
 };
 use playhouse_stores::{JournalStore, JournalStoreConfig, MemoryStore};
 use ractor::{ActorCell, ActorStatus};
+use serde_json::json;
 
 use super::rig::{self, Diary, Gated, Pause, kinds, soon, stubborn_tool, turn_ends};
 
@@ -403,6 +408,19 @@ async fn a_shutdown_goes_on_when_nobody_waits_for_it_any_more() {
     assert_eq!(*harness.watch().borrow(), playhouse::HarnessState::Down);
     rig::assert_stored(&store.reopen(), &agent).await;
     assert_eq!(turn_ends(&agent), [DISPOSED]);
+}
+
+#[tokio::test]
+async fn whoever_disposes_late_is_told_the_same_end() {
+    let store = FaultyStore::new(MemoryStore::new());
+    let (harness, _) = rig::with(Harness::builder().store(store.clone()), []).await;
+    let agent = harness.create(new("a")).await.unwrap();
+    agent.session().append(NewEvent::custom("note", json!({})).ignorable()).await.unwrap();
+    store.fail(StoreOp::Close, 1, StoreError::Full { path: "/disk".into() });
+    let first = soon(agent.dispose()).await.unwrap_err();
+    assert_eq!(first.code, "STORE_FULL");
+    assert_eq!(soon(agent.dispose()).await.unwrap_err(), first);
+    harness.shutdown().await.unwrap();
 }
 
 #[tokio::test]

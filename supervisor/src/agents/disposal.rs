@@ -5,11 +5,12 @@ use std::time::Duration;
 use playhouse_messages::{
     chunk::Failure,
     event::{CancelCause, EventBody, NewEvent, TurnEnd, TurnEndReason},
-    protocol::{AgentSupervisorMessage, CommandNo, WriterMessage},
+    protocol::{CommandNo, WriterMessage},
     session::Command,
 };
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
+    creation::AgentHandle,
     slot::Slot,
     store::EventBatch,
     world::World,
@@ -105,8 +106,8 @@ async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result
             continue;
         }
         let ends = owned.iter().map(|child| async move {
-            let dispose = |_, reply| AgentSupervisorMessage::Dispose { keep_inbox, reply };
-            child.cell().supervisor.call(dispose).await.unwrap_or(Ok(()))
+            let child = AgentHandle::new(child.clone());
+            if keep_inbox { child.dispose_keeping_inbox().await } else { child.dispose().await }
         });
         for ended in futures::future::join_all(ends).await {
             failures.extend(ended.err());
@@ -138,8 +139,11 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
     if announced {
         world.hooks.disposed.tell(agent.scope(), agent);
     }
+    let end = combined(agent, failures);
+    // Whoever asks from now on finds nobody, and is told the same.
+    agent.cell().set_end(end.clone());
     agent.cell().supervisor.close();
-    combined(agent, failures)
+    end
 }
 
 /// Releases an agent that no supervisor took over.
