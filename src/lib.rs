@@ -29,6 +29,7 @@
 //! - `policies`: retry, fallback models, timeouts, reminders, spilled outputs (feature `policies`).
 //! - `context`: the token meter and images (feature `context`).
 //! - `testing`: a kit for tests (feature `testing`).
+//! - `sim`: simulations of the whole harness from a seed (feature `sim`).
 //!
 //! The default feature `cli` is the command with all it needs; a library takes
 //! `default-features = false` and adds what it uses: `http`, `journal`, `subagents`, `policies`,
@@ -37,6 +38,8 @@
 mod base;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "sim")]
+pub mod sim;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -8,5 +8,7 @@ mod cli;
 mod crash;
 mod deaths;
 mod lifecycle;
+#[cfg(feature = "sim")]
+mod sim;
 mod testing;
 mod turns;

@@ -13,6 +13,8 @@ mod run;
 mod sessions;
 mod show;
 mod signals;
+#[cfg(feature = "sim")]
+mod sim;
 
 use std::process::ExitCode;
 
@@ -43,6 +45,8 @@ enum Command {
     Rpc(rpc::Rpc),
     Sessions(sessions::Sessions),
     MockModel(mock_model::MockModel),
+    #[cfg(feature = "sim")]
+    Sim(sim::Sim),
 }
 
 /// Runs the command that the process's arguments name.
@@ -59,6 +63,9 @@ pub fn main() -> ExitCode {
             Command::Rpc(rpc) => rpc.run().await,
             Command::Sessions(sessions) => sessions.run().await,
             Command::MockModel(mock) => mock.run().await,
+            // Its worlds have threads and runtimes of their own, and nothing else runs here.
+            #[cfg(feature = "sim")]
+            Command::Sim(sim) => sim.run(),
         }
     });
     // A read of standard input cannot be interrupted, and must not keep the process.

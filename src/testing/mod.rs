@@ -28,6 +28,9 @@ mod stage;
 mod trace;
 mod victim;
 
+#[cfg(feature = "sim")]
+pub(crate) use self::victim::kill_tree;
+
 pub use self::{
     faulty_store::{FaultyStore, StoreOp},
     stage::{Stage, StageBuilder, StageError},
