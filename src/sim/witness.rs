@@ -168,7 +168,7 @@ impl Witness {
             if event.seq >= old {
                 self.note(format!("{} {} {}", agent.id(), event.seq, described(event)));
             }
-            if let Err(violation) = invariants.observe(event) {
+            if let Err(violation) = invariants.observe(event.into()) {
                 self.fail(format!("session {}: {violation}", agent.id()));
             }
         };
