@@ -59,7 +59,7 @@ impl Pure {
         let initial =
             ModelChoice { provider: "p".into(), model: "m".into(), reasoning_effort: None };
         let options = LoopOptions { initial: Some(initial), ..LoopOptions::default() };
-        let machine = Machine::held(options, 0, 0, 0);
+        let machine = Machine::held(options, 0, 0, 0, false);
         let mut pure = Self { core, machine, mint: Count::default(), turns: 0 };
         pure.run(Input::Maintained);
         pure
