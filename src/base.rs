@@ -32,48 +32,16 @@ use crate::{HarnessBuilder, minimal};
 /// ```
 pub fn base() -> HarnessBuilder {
     let builder = minimal().plugin(Identity);
-    #[cfg(feature = "policies")]
-    let builder = builder.plugin(playhouse_policies::ModelNotice);
     #[cfg(feature = "context")]
     let builder = builder.plugin(playhouse_context::ImageOffload::new());
     #[cfg(feature = "subagents")]
-    let builder = with_subagents(builder, playhouse_subagents::Subagents::new());
+    let builder = builder.plugin(playhouse_subagents::Subagents::new());
     #[cfg(feature = "policies")]
-    let builder = with_retry(builder, playhouse_policies::Retry::new());
-    let builder = builder.plugin(playhouse_policies::RepeatReminder::default());
+    let builder = builder
+        .plugin(playhouse_policies::ModelNotice)
+        .plugin(playhouse_policies::Retry::new())
+        .plugin(playhouse_policies::RepeatReminder::default());
     builder
-}
-
-/// A builder with this plugin, and with the event kinds that sessions of children hold.
-///
-/// ```
-/// use playhouse::subagents::Subagents;
-///
-/// let builder = playhouse::with_subagents(playhouse::minimal(), Subagents::new().max_children(4));
-/// # drop(builder);
-/// ```
-#[cfg(feature = "subagents")]
-pub fn with_subagents(
-    builder: HarnessBuilder,
-    plugin: playhouse_subagents::Subagents,
-) -> HarnessBuilder {
-    let kinds = playhouse_subagents::EVENT_KINDS.into_iter();
-    kinds.fold(builder.plugin(plugin), |builder, kind| builder.event_kind(kind))
-}
-
-/// A builder with this plugin, and with the event kinds of all policies.
-///
-/// ```
-/// use playhouse::policies::Retry;
-///
-/// // As in the default harness, but with delays that are not spread.
-/// let builder = playhouse::with_retry(playhouse::minimal(), Retry::new().random(|| 0.5));
-/// # drop(builder);
-/// ```
-#[cfg(feature = "policies")]
-pub fn with_retry(builder: HarnessBuilder, plugin: playhouse_policies::Retry) -> HarnessBuilder {
-    let kinds = playhouse_policies::EVENT_KINDS.into_iter();
-    kinds.fold(builder.plugin(plugin), |builder, kind| builder.event_kind(kind))
 }
 
 /// Says in the system prompt what the harness is.

@@ -43,10 +43,6 @@ pub mod sim;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-#[cfg(feature = "policies")]
-pub use base::with_retry;
-#[cfg(feature = "subagents")]
-pub use base::with_subagents;
 pub use base::{Identity, base};
 #[cfg(feature = "context")]
 pub use playhouse_context as context;

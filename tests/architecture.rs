@@ -173,11 +173,8 @@ fn sleeps(text: &str) -> bool {
 fn files_stay_short() {
     const LINES_MAX: usize = 500;
     // Files that are over it and how long they may be: a list that can only shrink.
-    let allowed = BTreeMap::from([
-        ("supervisor/src/agents/creation.rs", 505),
-        ("supervisor/src/plugin_host/tests.rs", 554),
-        ("tests/children.rs", 920),
-    ]);
+    let allowed =
+        BTreeMap::from([("supervisor/src/plugin_host/tests.rs", 554), ("tests/children.rs", 920)]);
     let mut long = BTreeSet::new();
     for (path, text) in sources() {
         let lines = text.lines().count();

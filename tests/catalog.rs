@@ -189,7 +189,7 @@ fn builders(page: &mut String, all: &Sources) {
                 let consumes = method.sig.receiver().is_some_and(|it| !source(it).starts_with('&'));
                 let chained = source(&method.sig.output).contains("Self");
                 if matches!(method.vis, Visibility::Public(_)) && consumes && chained {
-                    let arguments = method.sig.inputs.iter().skip(1).map(|it| source(it));
+                    let arguments = method.sig.inputs.iter().skip(1).map(source);
                     let arguments = arguments.collect::<Vec<_>>().join(", ").replace(" :", ":");
                     let text = doc(&method.attrs, 1);
                     assert!(!text.is_empty(), "{path}: {} needs a doc", method.sig.ident);

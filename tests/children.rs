@@ -41,11 +41,8 @@ async fn stored_family(
 ) -> Family {
     let plugin = change(Subagents::new());
     let slots = plugin.slots().clone();
-    let stage = Stage::minimal(script)
-        .harness(|h| playhouse::with_subagents(h.store(store), plugin))
-        .start()
-        .await
-        .unwrap();
+    let stage =
+        Stage::minimal(script).harness(|h| h.store(store).plugin(plugin)).start().await.unwrap();
     let lookup = tool_fn("lookup", "Looks a topic up.", |args: LookupArgs, _run| async move {
         Ok(format!("the notes on {} say: it depends.", args.topic))
     });
@@ -569,7 +566,7 @@ async fn a_harness_without_its_root_keeps_no_child_and_answers_everybody() {
     let plugin = Subagents::new();
     let slots = plugin.slots().clone();
     // In memory: nothing has to be stored, and all waiters must be told all the same.
-    let stage = stage.harness(|h| playhouse::with_subagents(h, plugin)).start().await.unwrap();
+    let stage = stage.harness(|h| h.plugin(plugin)).start().await.unwrap();
     let run = spawn(stage.world(), ChildRequest::new(stage.agent(), "work")).await.unwrap();
     stage.gate("shut").arrived(1).await;
     let entered = Arc::new(Notify::new());
@@ -720,7 +717,8 @@ mod subagents {
 
         let second = Stage::minimal(rules())
             .harness(|h| {
-                playhouse::with_subagents(h.store(again.reopen()), Subagents::new())
+                h.store(again.reopen())
+                    .plugin(Subagents::new())
                     .ids(playhouse::plugin_api::clock::UuidIds)
             })
             .start()

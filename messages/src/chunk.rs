@@ -189,6 +189,19 @@ impl Failure {
         }
     }
 
+    /// The failure in a form that no log refuses: whatever a hook or a provider says, its turn ends.
+    pub(crate) fn loggable(mut self) -> Self {
+        if self.code.is_empty() {
+            "UNKNOWN".clone_into(&mut self.code);
+        }
+        if self.message.is_empty() {
+            "no reason was given".clone_into(&mut self.message);
+        }
+        let most = crate::json::INTEGER_MAX;
+        self.provider_retry_after_ms = self.provider_retry_after_ms.map(|delay| delay.min(most));
+        self
+    }
+
     /// A failure that nothing classified.
     pub fn unknown(message: impl Into<String>) -> Self {
         Self::new("UNKNOWN", message)

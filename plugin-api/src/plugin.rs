@@ -73,6 +73,12 @@ pub trait Plugin: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// The event kinds that it writes and that a reader must understand. A harness that is built with
+    /// the plugin loads logs that hold them.
+    fn event_kinds(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
+
     /// Registers what the plugin offers. Runs in a task, once for each time that the plugin is set
     /// up; the future is dropped when the scope closes before it ends. After a failure or a panic the
     /// scope is closed, so that half a plugin never stays.

@@ -313,7 +313,7 @@ mod tests {
         let (_, rest) = document.split_once("```toml\n").unwrap();
         let config = parse(rest.split_once("```").unwrap().0).unwrap();
         assert_eq!(config.max_parallel_tool_calls, Some(4));
-        assert_eq!(config.providers.len(), 4);
+        assert_eq!(config.providers.len(), 5);
         assert_eq!(config.agents[0].session, SessionChoice::Exact("the-novel".to_owned()));
         assert_eq!(
             (config.prices.len(), config.plugins.map(|plugins| plugins.len())),

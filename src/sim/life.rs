@@ -40,7 +40,8 @@ impl Life {
         witness.seen().store = Some((faulty.clone(), disk.clone()));
         let plugin = Subagents::new().max_children(CHILDREN_MAX).max_depth(2);
         let slots = plugin.slots().clone();
-        let builder = crate::with_subagents(crate::minimal(), plugin)
+        let builder = crate::minimal()
+            .plugin(plugin)
             .store(faulty.clone())
             .clock(WitnessClock(witness.clone()))
             .ids(WitnessIds(witness.ids.clone()))

@@ -98,7 +98,7 @@ async fn behave(
         "conclude" => run.conclude_turn(),
         "cancel" => agent.cancel(CancelCause::Hook { reason: "a tool".to_owned() }),
         "select" => {
-            let provider = ROUTES[usize::from(args.ms % 2 == 0)].to_owned();
+            let provider = ROUTES[usize::from(args.ms.is_multiple_of(2))].to_owned();
             let choice = ModelChoice { provider, model: "m".to_owned(), reasoning_effort: None };
             let event = NewEvent::log_only(EventBody::ModelSelection(choice));
             agent.session().append(event).await.map_err(|fault| fault.to_string())?;

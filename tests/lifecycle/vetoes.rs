@@ -336,7 +336,7 @@ async fn the_invariants_hold_unless_they_are_blocked() {
             NewEvent::log_only(EventBody::TurnEnd(TurnEnd { turn: 1, reason: Completed })),
         ]
     };
-    let none = || [Reply::text(""); 0];
+    let none = Vec::<Reply>::new;
     let rig = Rig::new(none()).await;
     let error = rig.agent.session().append_all(events()).await.unwrap_err();
     assert_eq!(error.code(), "INVARIANT");

@@ -122,7 +122,14 @@ impl WriterShell {
 
     fn written(&mut self, through: Seq, durable: bool, failure: Option<Failure>) {
         self.busy = false;
+        let (len, marks) = (self.args.cell.view().log.len(), *self.args.cell.marks().borrow());
         if let Some(failure) = failure {
+            let closed = failure.code == StoreError::Closed.code() && self.close.is_some();
+            if closed && self.flushes.is_empty() && marks.written >= len {
+                // A predecessor died while it closed, and had written all of it.
+                self.cursor = len;
+                return;
+            }
             tracing::warn!(session = %self.session(), %failure, "the store failed");
             self.paused = true;
             if self.close.is_some() {

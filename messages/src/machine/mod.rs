@@ -29,7 +29,6 @@ use crate::{
     chunk::Failure,
     config::ModelChoice,
     event::{BudgetSpent, StepAt, TurnEndReason},
-    json::INTEGER_MAX,
     repair::UnsettledTail,
     session::{Claimed, Closed, Command, Repaired, Reply},
     session_state::AppendError,
@@ -422,7 +421,7 @@ impl Machine {
     /// As [`Machine::fail_turn`], for a failure of a step.
     fn fail_step(&mut self, step: u32, failure: Failure, out: &mut Vec<Effect>) {
         out.push(Effect::Report { turn: self.turn(), step, failure: failure.clone() });
-        let failure = loggable(failure);
+        let failure = failure.loggable();
         self.close(TurnEndReason::Error(failure), true, out);
     }
 
@@ -482,19 +481,6 @@ impl Machine {
         };
         out.push(Effect::Report { turn: self.turn(), step, failure });
     }
-}
-
-/// The failure in a form that no log refuses: whatever a hook or a provider says, its turn ends.
-fn loggable(mut failure: Failure) -> Failure {
-    if failure.code.is_empty() {
-        "UNKNOWN".clone_into(&mut failure.code);
-    }
-    if failure.message.is_empty() {
-        "no reason was given".clone_into(&mut failure.message);
-    }
-    failure.provider_retry_after_ms =
-        failure.provider_retry_after_ms.map(|delay| delay.min(INTEGER_MAX));
-    failure
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ async fn contributions_end_with_their_scope_and_each_change_is_counted() {
     let extra = prompt.section(&agent, Section::text("extra", 1.0, "more")).unwrap();
     prompt.section(&agent, Section::text("mine", 2.0, "mine")).unwrap();
     assert!(watch.has_changed().unwrap());
-    drop(watch.borrow_and_update());
+    watch.borrow_and_update();
     let identity = "You are an AI agent running in the Playhouse harness.";
     assert_eq!(rendered(&prompt, &agent).await.unwrap(), format!("{identity}\n\nmore\n\nmine"));
     extra.remove();

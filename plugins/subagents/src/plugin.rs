@@ -24,13 +24,12 @@ pub const EVENT_KINDS: [&str; 1] = [DESCRIPTOR_KIND];
 /// The plugin: the provider [`Spawn`], and a tool that delegates to it.
 ///
 /// ```
-/// use playhouse_subagents::{EVENT_KINDS, Subagents};
+/// use playhouse_subagents::Subagents;
 /// use playhouse_supervisor::harness::Harness;
 ///
 /// let plugin = Subagents::new().max_children(8).max_depth(2).tool_name("delegate");
 /// let slots = plugin.slots().clone();
-/// let builder = EVENT_KINDS.into_iter().fold(Harness::builder(), |b, kind| b.event_kind(kind));
-/// let builder = builder.plugin(plugin);
+/// let builder = Harness::builder().plugin(plugin);
 /// assert_eq!((slots.taken(), slots.limit()), (0, 8));
 /// # drop(builder);
 /// ```
@@ -113,6 +112,10 @@ impl Default for Subagents {
 impl Plugin for Subagents {
     fn name(&self) -> &str {
         "subagents"
+    }
+
+    fn event_kinds(&self) -> Vec<&'static str> {
+        EVENT_KINDS.to_vec()
     }
 
     fn setup(&self, ctx: PluginContext) -> BoxFuture<'static, Result<(), Failure>> {

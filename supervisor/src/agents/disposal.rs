@@ -46,8 +46,10 @@ pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(
     agent.cell().token().cancel(CancelCause::Disposed);
     failures.extend(dispose_owned(world, agent, true).await.err());
     let cell = agent.session().cell();
-    cell.appender.close();
-    agent.cell().actor.close();
+    // Whoever still appends must have done so: what is published below takes the log's place.
+    let patience = world.limits.grace + PATIENCE;
+    retire(&agent.cell().actor, patience).await;
+    retire(&cell.appender, patience).await;
     match cell.load() {
         Ok(mut core) => {
             let before = core.log().len();

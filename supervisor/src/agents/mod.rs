@@ -4,7 +4,8 @@
 //! that is linked below it, so the tree of delegations is no supervision tree. Who owns an agent is
 //! its scope's business, who is told of it its runtime parent's.
 
-pub mod creation;
+mod creation;
 pub mod disposal;
+pub mod maker;
 pub mod root;
 pub mod supervisor;

@@ -30,7 +30,7 @@ use ractor::Actor;
 
 use super::{Harness, HarnessState, Inner, watch_root};
 use crate::{
-    agents::{creation::Maker, root::AgentsRoot},
+    agents::{maker::Maker, root::AgentsRoot},
     plugin_host::{HostError, PluginStatus, Plugins, RestartLimits},
     providers::{ProvidersRoot, ProvidersRootMessage},
 };
@@ -149,9 +149,12 @@ impl HarnessBuilder {
         self
     }
 
-    /// Hosts a plugin, in the order of the calls.
+    /// Hosts a plugin, in the order of the calls, and understands the event kinds that it writes.
     #[must_use]
     pub fn plugin(mut self, plugin: impl Plugin) -> Self {
+        for kind in plugin.event_kinds() {
+            self.known.insert(kind);
+        }
         self.plugins.push(Arc::new(plugin));
         self
     }

@@ -28,7 +28,7 @@ use ractor::ActorRef;
 use tokio::task::JoinHandle;
 
 use crate::{
-    agents::creation::Maker,
+    agents::maker::Maker,
     plugin_host::{HostError, PluginHandle, Plugins},
     providers::ProvidersRootMessage,
 };

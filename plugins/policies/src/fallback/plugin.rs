@@ -24,6 +24,7 @@ use playhouse_plugin_api::{
 };
 
 use super::{
+    FALLBACK_KIND,
     event::{FellBack, StepSoFar},
     policy::{Choice, FallbackPolicy},
 };
@@ -129,6 +130,10 @@ impl fmt::Debug for Fallback {
 impl Plugin for Fallback {
     fn name(&self) -> &str {
         "fallback"
+    }
+
+    fn event_kinds(&self) -> Vec<&'static str> {
+        vec![FALLBACK_KIND]
     }
 
     fn setup(&self, ctx: PluginContext) -> BoxFuture<'static, Result<(), Failure>> {

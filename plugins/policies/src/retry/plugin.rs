@@ -18,6 +18,7 @@ use playhouse_plugin_api::{
 };
 
 use super::{
+    RETRY_KIND, RETRY_STARTED_KIND,
     decide::{Decision, decide},
     event::{Mode, Scheduled, policy_key},
 };
@@ -31,13 +32,12 @@ type Random = dyn Fn() -> f64 + Send + Sync;
 /// neither leads to a retry.
 ///
 /// ```
-/// use playhouse_policies::{EVENT_KINDS, Retry};
+/// use playhouse_policies::Retry;
 /// use playhouse_supervisor::harness::Harness;
 ///
-/// let builder = EVENT_KINDS.into_iter().fold(Harness::builder(), |b, kind| b.event_kind(kind));
-/// # drop(
-/// builder.plugin(Retry::new())
-/// # );
+/// // With delays that are not spread.
+/// let builder = Harness::builder().plugin(Retry::new().random(|| 0.5));
+/// # drop(builder);
 /// ```
 #[derive(Clone, Default)]
 pub struct Retry {
@@ -68,6 +68,10 @@ impl fmt::Debug for Retry {
 impl Plugin for Retry {
     fn name(&self) -> &str {
         "retry"
+    }
+
+    fn event_kinds(&self) -> Vec<&'static str> {
+        vec![RETRY_KIND, RETRY_STARTED_KIND]
     }
 
     fn setup(&self, ctx: PluginContext) -> BoxFuture<'static, Result<(), Failure>> {
