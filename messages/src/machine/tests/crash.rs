@@ -14,6 +14,7 @@ use crate::{
     log::Log,
     packed::StreamRecord,
     repair::{UnsettledTail, interrupted_closers},
+    session_state::{KnownKinds, SessionState},
     testing::cases,
 };
 
@@ -50,14 +51,13 @@ proptest! {
             prop_assert!(interrupted_closers(whole, None).is_empty());
             // Prompts that waited were run, or wait behind one that was not.
             let after = Fates::of(whole);
-            for event in cut.iter() {
-                let crate::event::EventBody::InboxSpliced(splice) = &event.body else { continue };
-                for message in &splice.inserted {
-                    if waiting.get(&message.id) == Some(Fate::Pending) {
-                        prop_assert_ne!(after.get(&message.id), Some(Fate::Discarded));
-                        let prompt = splice.target == InboxTarget::NextTurn;
-                        prop_assert!(!prompt || after.get(&message.id) != Some(Fate::Pending));
-                    }
+            let state = SessionState::fold(&cut, &KnownKinds::new()).unwrap();
+            for target in [InboxTarget::NextTurn, InboxTarget::NextStep] {
+                for message in state.inbox().list(target) {
+                    prop_assert_eq!(waiting.get(&message.id), Some(Fate::Pending));
+                    let fate = after.get(&message.id);
+                    prop_assert_ne!(fate, Some(Fate::Discarded));
+                    prop_assert!(target == InboxTarget::NextStep || fate != Some(Fate::Pending));
                 }
             }
             let again = Rig::successor(whole.clone()).run().news();
