@@ -10,7 +10,6 @@ use playhouse_plugin_api::{
 use crate::{HarnessBuilder, minimal};
 
 /// A harness with the defaults: the identity section of the system prompt; with the feature
-/// A harness with the defaults: the identity section of the system prompt; with the feature
 /// `policies`, retry of failed requests, a notice when the model has changed, and a reminder of
 /// repeated tool calls; with `context`, a budget of images; with `subagents`, delegation to child
 /// agents. It has no store and no models yet.
@@ -40,6 +39,7 @@ pub fn base() -> HarnessBuilder {
     let builder = with_subagents(builder, playhouse_subagents::Subagents::new());
     #[cfg(feature = "policies")]
     let builder = with_retry(builder, playhouse_policies::Retry::new());
+    #[cfg(feature = "policies")]
     let builder = builder.plugin(playhouse_policies::RepeatReminder::default());
     builder
 }
