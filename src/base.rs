@@ -10,7 +10,6 @@ use playhouse_plugin_api::{
 use crate::{HarnessBuilder, minimal};
 
 /// A harness with the defaults: the identity section of the system prompt; with the feature
-/// A harness with the defaults: the identity section of the system prompt; with the feature
 /// `policies`, retry of failed requests, a notice when the model has changed, and a reminder of
 /// repeated tool calls; with `context`, a budget of images; with `subagents`, delegation to child
 /// agents. It has no store and no models yet.

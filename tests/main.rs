@@ -3,6 +3,8 @@
 
 mod architecture;
 mod breaker;
+mod breaker_chunks;
+mod breaker_models;
 mod catalog;
 mod children;
 mod cli;

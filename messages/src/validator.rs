@@ -16,7 +16,7 @@ pub trait Validator: Send + Sync + 'static {
     /// Names the rule in errors, and to allow and block it.
     fn name(&self) -> &str;
 
-    /// What the rule remembers of an empty log.
+    /// What the rule remembers of an empty log. After a panic here the rule refuses every event.
     fn trace(&self) -> Box<dyn Trace>;
 }
 
@@ -30,7 +30,8 @@ pub trait Trace: Send + Sync + 'static {
     /// panic is a refusal.
     fn follow(&mut self, event: Candidate<'_>) -> Result<(), String>;
 
-    /// An equal trace. Asked for each event: it must be cheap, however long the log.
+    /// An equal trace. Asked for each event: it must be cheap, however long the log. A panic is a
+    /// refusal.
     fn fork(&self) -> Box<dyn Trace>;
 }
 
@@ -58,7 +59,8 @@ pub(crate) struct Validation(Vec<Followed>);
 #[derive(Clone)]
 struct Followed {
     validator: Arc<dyn Validator>,
-    trace: Arc<dyn Trace>,
+    /// Why there is none: then the rule refuses everything.
+    trace: Result<Arc<dyn Trace>, String>,
 }
 
 impl Validation {
@@ -67,11 +69,14 @@ impl Validation {
         let follow = |validator: &Arc<dyn Validator>| {
             let known = self.0.iter().find(|known| Arc::ptr_eq(&known.validator, validator));
             known.cloned().unwrap_or_else(|| {
-                let mut trace = validator.trace();
-                for event in log.iter() {
-                    let _ = asked(&mut *trace, Candidate::from(&**event));
-                }
-                Followed { validator: validator.clone(), trace: trace.into() }
+                let trace = contained(|| {
+                    let mut trace = validator.trace();
+                    for event in log.iter() {
+                        let _ = contained(|| trace.follow(Candidate::from(&**event)));
+                    }
+                    Ok(trace.into())
+                });
+                Followed { validator: validator.clone(), trace }
             })
         };
         Self(validators.iter().map(follow).collect())
@@ -80,10 +85,13 @@ impl Validation {
     /// The traces after an event, if no rule refuses it.
     pub(crate) fn next(&self, event: Candidate<'_>) -> Result<Self, Veto> {
         let follow = |Followed { validator, trace }: &Followed| {
-            let mut trace = trace.fork();
-            asked(&mut *trace, event)
-                .map_err(|reason| Veto { validator: validator.name().to_owned(), reason })?;
-            Ok(Followed { validator: validator.clone(), trace: trace.into() })
+            let next = contained(|| {
+                let mut trace = trace.as_ref().map_err(Clone::clone)?.fork();
+                trace.follow(event)?;
+                Ok(trace.into())
+            });
+            let veto = |reason| Veto { validator: validator.name().to_owned(), reason };
+            Ok(Followed { validator: validator.clone(), trace: Ok(next.map_err(veto)?) })
         };
         self.0.iter().map(follow).collect::<Result<_, _>>().map(Self)
     }
@@ -96,8 +104,8 @@ impl fmt::Debug for Validation {
 }
 
 /// A rule may be a plugin's: its panic must not be the session's.
-fn asked(trace: &mut dyn Trace, event: Candidate<'_>) -> Result<(), String> {
-    catch_unwind(AssertUnwindSafe(|| trace.follow(event))).unwrap_or_else(|panic| {
+fn contained<T>(ask: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(ask)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().copied();
         let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
         Err(format!("it panicked: {}", text.unwrap_or("(no message)")))

@@ -125,8 +125,10 @@ impl<T> Receiver<T> {
     ///
     /// As [`Receiver::changed`].
     pub fn has_changed(&self) -> Result<bool, Closed> {
+        // Asked first: the last sender may change the value just before it goes.
+        let closed = self.shared.is_closed();
         let changed = self.shared.read().version != self.seen;
-        if !changed && self.shared.is_closed() { Err(Closed) } else { Ok(changed) }
+        if !changed && closed { Err(Closed) } else { Ok(changed) }
     }
 
     /// Waits for a change, and takes it as seen. Dropping the future loses nothing.

@@ -71,6 +71,8 @@ impl Answer {
                 return thrown.take().map(StreamEnd::Thrown);
             }
             Self::Wrapped { chunks, thrown } => {
+                // A stream that is always ready would never leave the thread to anybody else.
+                tokio::task::consume_budget().await;
                 let Some(ready) = chunks.next().await else { return Some(StreamEnd::Ended) };
                 for item in ready {
                     match item {

@@ -30,7 +30,7 @@ pub(super) fn finished(
     stream: BoxStream<'static, Result<StreamChunk, Failure>>,
     cancel: CancelToken,
 ) -> ChunkStream {
-    let state = Boundary { stream: Some(stream), cancel, finished: false };
+    let state = Boundary { stream: Some(stream), cancel };
     futures::stream::unfold(state, |mut state| async move {
         let chunk = state.next().await?;
         Some((chunk, state))
@@ -39,10 +39,9 @@ pub(super) fn finished(
 }
 
 struct Boundary {
-    /// `None` once a terminal chunk was made here.
+    /// `None` once it has finished: nothing that comes later counts, nor is waited for.
     stream: Option<BoxStream<'static, Result<StreamChunk, Failure>>>,
     cancel: CancelToken,
-    finished: bool,
 }
 
 impl Boundary {
@@ -52,10 +51,6 @@ impl Boundary {
         let failure = match AssertUnwindSafe(stream.next()).catch_unwind().await {
             Ok(Some(Ok(chunk))) => return Some(self.pass(chunk)),
             Ok(Some(Err(failure))) => failure,
-            Ok(None) if self.finished => {
-                self.stream = None;
-                return None;
-            }
             Ok(None) => Failure::new("STREAM_CLOSED", "the model stream ended without a finish"),
             Err(panic) => panicked(panic.as_ref()),
         };
@@ -65,7 +60,7 @@ impl Boundary {
 
     fn pass(&mut self, mut chunk: StreamChunk) -> StreamChunk {
         if let StreamChunk::Finish { reason, .. } = &mut chunk {
-            self.finished = true;
+            self.stream = None;
             if let FinishReason::Error { failure } | FinishReason::Aborted { failure } = reason {
                 mend(failure);
             }

@@ -10,7 +10,7 @@ use playhouse_messages::{
 };
 use serde_json::Value;
 
-use super::{LlmError, LoadedImages, PreparedCall, ResultImagesInput};
+use super::{LlmError, LoadedImages, PreparedCall, ResultImagesInput, prepare::contained};
 
 /// The messages of a request, projected for its route. See [`PreparedCall::outgoing`].
 #[derive(Debug)]
@@ -93,7 +93,7 @@ impl Outgoing<'_> {
         let route = &self.call.encoding_key().route;
         let input = ResultImagesInput { route, results: &part.results, images };
         let adapter = self.call.adapter();
-        let more = adapter.encode_result_images(&input).map_err(LlmError::Adapter)?;
+        let more = contained(|| adapter.encode_result_images(&input))?;
         let both = [own, more].into_iter().filter(|bytes| !bytes.is_empty());
         Ok(both.collect::<Vec<_>>().join(&b","[..]).into())
     }

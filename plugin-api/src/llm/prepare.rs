@@ -192,7 +192,7 @@ impl PreparedCall {
     ) -> Result<Bytes, LlmError> {
         let message = self.project(message);
         let input = EncodeInput { route: &self.encoding.route, message: &message, images };
-        self.entry.adapter.encode(&input).map_err(LlmError::Adapter)
+        contained(|| self.entry.adapter.encode(&input))
     }
 
     /// The wire bytes around these messages, which are projected.
@@ -207,7 +207,7 @@ impl PreparedCall {
         purpose: Option<Purpose>,
     ) -> Result<Frame, LlmError> {
         let input = FrameInput { config: &self.config, messages, tools, purpose };
-        self.entry.adapter.frame(&input).map_err(LlmError::Adapter)
+        contained(|| self.entry.adapter.frame(&input))
     }
 
     /// A whole request, everything projected and encoded anew. For calls outside an agent's loop,
@@ -265,6 +265,12 @@ impl fmt::Debug for PreparedCall {
             .field("used", &self.used)
             .finish_non_exhaustive()
     }
+}
+
+/// Asks an adapter. It is foreign code: a panic of its own is a failure of the call.
+pub(super) fn contained<T>(ask: impl FnOnce() -> Result<T, Failure>) -> Result<T, LlmError> {
+    let answer = std::panic::catch_unwind(AssertUnwindSafe(ask));
+    answer.unwrap_or_else(|panic| Err(panicked(panic.as_ref()))).map_err(LlmError::Adapter)
 }
 
 /// Refuses a model description that the rest of the system could not use.

@@ -149,15 +149,13 @@ impl Shared {
     /// Counts a call of an agent.
     fn called(&self, call: &ToolCallContext) -> Option<Reminder> {
         let scope = call.agent()?.scope();
-        // A call that outlives its agent leaves no chain behind.
+        let mut chains = self.chains();
+        // A call that outlives its agent leaves no chain behind. Asked under the lock: an agent that
+        // goes from here on is forgotten after this.
         if !scope.is_open() {
             return None;
         }
-        self.chains().entry(scope.id()).or_default().called(
-            call.name(),
-            call.arguments(),
-            &self.config,
-        )
+        chains.entry(scope.id()).or_default().called(call.name(), call.arguments(), &self.config)
     }
 
     fn forget(&self, agent: &Agent) {

@@ -130,15 +130,14 @@ pub(crate) fn endpoint(provider: &str, base_url: &str, path: &str) -> Result<Url
     Ok(url)
 }
 
-/// The URL's text without user info and without what follows a `?` or `#`.
+/// The URL's text without user info and without what follows a `?` or `#`. A password may hold
+/// those as well: then nothing of the text is shown.
 fn masked(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    match url.rsplit_once('@') {
-        Some((front, back)) => match front.split_once("://") {
-            Some((scheme, _)) => format!("{scheme}://{back}"),
-            None => back.to_owned(),
-        },
-        None => url.to_owned(),
+    let (front, hidden) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    match front.rsplit_once('@') {
+        _ if hidden.contains('@') => "…".to_owned(),
+        Some((_, back)) => format!("…@{back}"),
+        None => front.to_owned(),
     }
 }
 
@@ -148,9 +147,19 @@ mod scenario {
 
     #[test]
     fn a_bad_base_url_is_named_without_its_secrets() {
-        for url in
-            ["", "api.example.com", "ftp://x", "https://", "https://u:pw@x/v1", "https://x?k=pw"]
-        {
+        for url in [
+            "",
+            "api.example.com",
+            "ftp://x",
+            "https://",
+            "https://u:pw@x/v1",
+            "https://x?k=pw",
+            "https://u:pw?1@x/v1",
+            "https://u:1#pw@x/v1",
+            "https://x?k=1@pw",
+            "u:pw?1@x",
+            "u:pw://@x",
+        ] {
             let error = endpoint("p", url, "/chat").unwrap_err();
             assert_eq!(error.code(), "INVALID_BASE_URL", "{url}");
             assert!(!error.to_string().contains("pw"), "{error}");

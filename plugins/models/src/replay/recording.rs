@@ -263,7 +263,9 @@ fn settlement(event: &Event) -> Option<(StepAt, &[StreamRecord])> {
 fn call(stream: &[StreamRecord], request: Recorded, unfinished: &Unfinished) -> Option<Call> {
     let timed = expand(stream);
     let mut before = timed.first().map_or(0, |chunk| chunk.time);
-    let gap = |time: i64| u64::try_from(time - std::mem::replace(&mut before, time)).unwrap_or(0);
+    let gap = |time: i64| {
+        u64::try_from(time.saturating_sub(std::mem::replace(&mut before, time))).unwrap_or(0)
+    };
     let gaps = timed.iter().map(|chunk| chunk.time).map(gap).collect();
     let chunks: Vec<_> = timed.into_iter().map(|timed| timed.chunk).collect();
     let finished = matches!(chunks.last(), Some(StreamChunk::Finish { .. }));

@@ -79,12 +79,13 @@ impl Fallback {
     ) -> Result<Registration, ScopeClosed> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let key = NEXT.fetch_add(1, Ordering::Relaxed);
-        let scoped = self.scoped.clone();
-        let registration = scope.on_close(move || {
-            scoped.lock().unwrap_or_else(PoisonError::into_inner).retain(|entry| entry.key != key);
-        })?;
         let policy = policy.into().map(Arc::new);
+        let list = self.scoped.clone();
+        // Held until the entry is there: a scope that closes meanwhile waits to remove it.
         let mut scoped = self.scoped.lock().unwrap_or_else(PoisonError::into_inner);
+        let registration = scope.on_close(move || {
+            list.lock().unwrap_or_else(PoisonError::into_inner).retain(|entry| entry.key != key);
+        })?;
         scoped.push(Scoped { key, scope: scope.id(), policy });
         Ok(registration)
     }
@@ -115,8 +116,10 @@ impl Fallback {
             session.append(event).await?;
             return first_failure.map_or(Ok(Recovery::Fail), Err);
         };
-        let selection = NewEvent::log_only(EventBody::ModelSelection(choice.clone()));
-        session.append_all(vec![event, selection]).await?;
+        // What somebody chose during the step holds from the next one on, as it would have.
+        let choices = [Some(choice.clone()), agent.model().pending()].into_iter().flatten();
+        let choices = choices.map(|choice| NewEvent::log_only(EventBody::ModelSelection(choice)));
+        session.append_all(std::iter::once(event).chain(choices).collect()).await?;
         Ok(Recovery::RetryWith(choice))
     }
 }
