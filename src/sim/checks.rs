@@ -68,7 +68,8 @@ pub(super) fn stored(session: &StoredSession) -> Result<Log, String> {
 /// Whether every turn of a log has ended.
 pub(super) fn balanced(log: &Log) -> bool {
     let mut invariants = Invariants::new();
-    log.iter().all(|event| invariants.observe(event.as_ref().into()).is_ok()) && invariants.is_balanced()
+    log.iter().all(|event| invariants.observe(event.as_ref().into()).is_ok())
+        && invariants.is_balanced()
 }
 
 /// Whether what is stored is the session's log: all of it, or at least its first `events`.
