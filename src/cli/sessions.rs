@@ -41,7 +41,7 @@ pub struct Sessions {
 enum Command {
     /// Lists the sessions of a store, by id.
     List(Common),
-    /// Shows one session: a transcript, or its events exactly as they are stored.
+    /// Shows one session: a transcript, or with `--format jsonl` its events exactly as they are stored.
     Show {
         /// Which session.
         id: String,
@@ -50,7 +50,8 @@ enum Command {
     },
     /// Shows which session delegated to which.
     Tree(Common),
-    /// Reads every byte and folds every log; exits with 6 if anything is damaged.
+    /// Reads every byte, folds every log and holds it against the invariants; exits with 6 if anything
+    /// is damaged.
     Verify(Common),
 }
 
