@@ -182,6 +182,15 @@ impl AgentCell {
         self.cancel_state().pending.pop_front()
     }
 
+    /// Tells the actor of the moment again of all cancels that no machine has taken. One that was
+    /// announced while the actor started, and had not entered its slot, was sent to nobody.
+    pub fn send_cancels_again(&self) {
+        let pending = self.cancel_state().pending.clone();
+        for AnnouncedCancel { announcement, .. } in pending {
+            let _ = self.actor.cast(AgentMessage::Cancel { announcement });
+        }
+    }
+
     /// The number of the last cancel that was taken in order.
     pub fn cancels_taken(&self) -> u64 {
         let state = self.cancel_state();

@@ -105,6 +105,7 @@ impl Supervision {
                 let actor = factory.start(start).await?;
                 let id = actor.get_id();
                 agent.cell().actor.fill(actor);
+                agent.cell().send_cancels_again();
                 id
             }
         };
@@ -278,5 +279,56 @@ impl Actor for AgentSupervisor {
             state.died(child.get_id(), &why, &myself);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
+mod tests {
+    use std::time::Duration;
+
+    use futures::future::BoxFuture;
+    use playhouse_actors::agent::LoopFactory;
+    use playhouse_messages::{event::CancelCause, protocol::AgentMessage};
+    use playhouse_plugin_api::{creation::NewAgent, factory::AgentFactory, options::AgentOptions};
+
+    use super::*;
+    use crate::harness::Harness;
+
+    /// Cancels an agent while its successor has started and is not yet reached by anybody.
+    struct CancelsInBetween;
+
+    impl AgentFactory for CancelsInBetween {
+        fn start(
+            &self,
+            start: AgentStart,
+        ) -> BoxFuture<'static, Result<ActorRef<AgentMessage>, Failure>> {
+            let (agent, life) = (start.agent.clone(), start.life);
+            let started = LoopFactory.start(start);
+            Box::pin(async move {
+                let actor = started.await?;
+                if life == Life::Successor {
+                    agent.cancel(CancelCause::User);
+                }
+                Ok(actor)
+            })
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cancel_that_meets_a_restart_arrives() {
+        let harness = Harness::builder().agent_factory(CancelsInBetween).start().await.unwrap();
+        let agent = harness.create(NewAgent::new(AgentOptions::new())).await.unwrap();
+        agent.inject("parked").await.unwrap();
+        agent.cell().actor.live().unwrap().get_cell().kill();
+        let idle = async {
+            // The wait may still reach the one that dies; then it is asked again.
+            agent.when_idle().await.unwrap();
+            while !agent.inbox().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), idle).await.unwrap();
+        harness.shutdown().await.unwrap();
     }
 }
