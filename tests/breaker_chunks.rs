@@ -1,21 +1,15 @@
 //! Models that stream what no model should: the turn ends with a reason, and the session goes on.
 
-use std::{
-    future::ready,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{future::ready, sync::Mutex, time::Duration};
 
 use futures::{FutureExt, StreamExt};
 use playhouse::{
-    ContentBlock, EventBody, TurnEndReason,
+    ContentBlock, TurnEndReason,
     context::TokenMeter,
     messages::{
-        candidate::Candidate,
         chunk::{Failure, FinishReason, ReplayState, StreamChunk, Usage},
         content::ToolCallBlock,
         invariants,
-        validator::{Trace, Validator},
     },
     models::scripted::{Reply, Script},
     plugin_api::{
@@ -23,7 +17,6 @@ use playhouse::{
         llm::{ModelCall, ModelStream},
     },
     testing::Stage,
-    tool_fn,
 };
 use serde_json::json;
 
@@ -121,8 +114,7 @@ async fn whatever_a_model_streams_its_turn_ends_and_the_next_one_runs() {
         stage.world().models.on_stream().add(&stage.world().scope, once).unwrap();
         let agent = stage.agent();
         let prompted = tokio::time::timeout(Duration::from_secs(20), agent.prompt("Hi")).await;
-        let outcome = prompted.unwrap_or_else(|_| panic!("{name}: {}", stage.trace())).unwrap();
-        println!("{name}: {:?}", outcome.reason);
+        prompted.unwrap_or_else(|_| panic!("{name}: {}", stage.trace())).unwrap();
         agent.when_idle().await.unwrap();
         let log = agent.session().log();
         invariants::check(&log).unwrap_or_else(|fault| panic!("{name}: {fault}"));
@@ -131,69 +123,4 @@ async fn whatever_a_model_streams_its_turn_ends_and_the_next_one_runs() {
         assert_eq!((next.text.as_str(), next.reason), ("Yes.", TurnEndReason::Completed), "{name}");
         stage.shutdown().await.unwrap();
     }
-}
-
-/// Refuses every result of a tool.
-struct NoResults;
-
-impl Validator for NoResults {
-    fn name(&self) -> &str {
-        "no-results"
-    }
-
-    fn trace(&self) -> Box<dyn Trace> {
-        self.fork()
-    }
-}
-
-impl Trace for NoResults {
-    fn follow(&mut self, event: Candidate<'_>) -> Result<(), String> {
-        match event.body {
-            EventBody::ToolResult(_) => Err("never".to_owned()),
-            _ => Ok(()),
-        }
-    }
-
-    fn fork(&self) -> Box<dyn Trace> {
-        Box::new(Self)
-    }
-}
-
-#[tokio::test]
-async fn a_rule_that_comes_while_a_batch_runs_ends_its_turn_and_no_other() {
-    #[derive(serde::Deserialize, schemars::JsonSchema)]
-    struct Nothing {}
-    let script = [Reply::call("waits", "{}"), Reply::text("Yes."), Reply::text("Again.")];
-    let stage = Stage::base(Script::sequence(script)).start().await.unwrap();
-    let (began, go) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
-    let tool = {
-        let (began, go) = (began.clone(), go.clone());
-        tool_fn("waits", "Waits.", move |_: Nothing, _run| {
-            let (began, go) = (began.clone(), go.clone());
-            async move {
-                began.notify_one();
-                go.notified().await;
-                Ok("done")
-            }
-        })
-    };
-    stage.harness().register_tool(Arc::new(tool)).unwrap();
-    let agent = stage.agent();
-    let id = agent.followup("Hi").await.unwrap();
-    began.notified().await;
-    let world = stage.world();
-    let rule = world.validators.register(&world.scope, NoResults).unwrap();
-    go.notify_one();
-    let ended = tokio::time::timeout(Duration::from_secs(20), agent.outcome(&id, 0)).await;
-    let outcome = ended.unwrap_or_else(|_| panic!("{}", stage.trace())).unwrap();
-    assert!(
-        matches!(&outcome.reason, TurnEndReason::Error(it) if it.message.contains("no-results")),
-        "{outcome:?}"
-    );
-    rule.remove();
-    agent.when_idle().await.unwrap();
-    let next = agent.prompt("Still there?").await.unwrap();
-    assert_eq!(next.text, "Yes.", "{} {:?}", stage.trace(), next.reason);
-    invariants::check(&agent.session().log()).unwrap();
-    stage.shutdown().await.unwrap();
 }

@@ -213,7 +213,7 @@ impl LlmRegistry {
             Ok(stream) => contained(stream),
             Err(failure) => futures::stream::iter([Err(failure)]).boxed(),
         });
-        finished(stream.flatten_stream().boxed(), cancel)
+        up_to_finish(finished(stream.flatten_stream().boxed(), cancel))
     }
 
     async fn answer(self, call: DirectCall) -> ChunkStream {
@@ -265,6 +265,17 @@ fn frozen() -> Failure {
 
 fn one(chunk: StreamChunk) -> ChunkStream {
     futures::stream::iter([chunk]).boxed()
+}
+
+/// What a listener streams after the first finish does not count, nor is it waited for.
+fn up_to_finish(stream: ChunkStream) -> ChunkStream {
+    let more = |stream: Option<ChunkStream>| async move {
+        let mut stream = stream?;
+        let chunk = stream.next().await?;
+        let more = !matches!(chunk, StreamChunk::Finish { .. });
+        Some((chunk, more.then_some(stream)))
+    };
+    futures::stream::unfold(Some(stream), more).boxed()
 }
 
 /// A listener's stream that panics fails; it is not polled again.

@@ -30,7 +30,7 @@ pub(super) fn finished(
     stream: BoxStream<'static, Result<StreamChunk, Failure>>,
     cancel: CancelToken,
 ) -> ChunkStream {
-    let state = Boundary { stream: Some(stream), cancel };
+    let state = Boundary { stream: Some(stream), cancel, finished: false };
     futures::stream::unfold(state, |mut state| async move {
         let chunk = state.next().await?;
         Some((chunk, state))
@@ -39,9 +39,10 @@ pub(super) fn finished(
 }
 
 struct Boundary {
-    /// `None` once it has finished: nothing that comes later counts, nor is waited for.
+    /// `None` once a terminal chunk was made here.
     stream: Option<BoxStream<'static, Result<StreamChunk, Failure>>>,
     cancel: CancelToken,
+    finished: bool,
 }
 
 impl Boundary {
@@ -51,6 +52,10 @@ impl Boundary {
         let failure = match AssertUnwindSafe(stream.next()).catch_unwind().await {
             Ok(Some(Ok(chunk))) => return Some(self.pass(chunk)),
             Ok(Some(Err(failure))) => failure,
+            Ok(None) if self.finished => {
+                self.stream = None;
+                return None;
+            }
             Ok(None) => Failure::new("STREAM_CLOSED", "the model stream ended without a finish"),
             Err(panic) => panicked(panic.as_ref()),
         };
@@ -60,7 +65,7 @@ impl Boundary {
 
     fn pass(&mut self, mut chunk: StreamChunk) -> StreamChunk {
         if let StreamChunk::Finish { reason, .. } = &mut chunk {
-            self.stream = None;
+            self.finished = true;
             if let FinishReason::Error { failure } | FinishReason::Aborted { failure } = reason {
                 mend(failure);
             }
