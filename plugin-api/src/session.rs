@@ -4,7 +4,7 @@ use std::{
     collections::VecDeque,
     fmt,
     sync::{
-        Arc,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -47,6 +47,8 @@ pub struct SessionCell {
     inherited_event_count: u64,
     known: Arc<KnownKinds>,
     view: ArcSwap<SessionView>,
+    /// Held over the comparison and the swap of a publication.
+    publishing: Mutex<()>,
     len: watch::Sender<Seq>,
     marks: watch::Sender<Marks>,
     feed: Arc<LiveFeed>,
@@ -78,7 +80,14 @@ pub struct SessionView {
     pub failed_attempts: u32,
     /// Answers to the last commands.
     answers: Arc<VecDeque<(CommandNo, Reply)>>,
+    /// The latest life of the agent's actor that a command came from.
+    origin: u64,
 }
+
+/// Somebody else has appended meanwhile: the log is not the one that was started from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("another appender has extended the log")]
+pub struct Overtaken;
 
 /// How far the log has got on its way to the disk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -90,7 +99,7 @@ pub struct Marks {
 }
 
 impl SessionView {
-    fn of(core: &SessionCore, answers: Arc<VecDeque<(CommandNo, Reply)>>) -> Self {
+    fn of(core: &SessionCore, answers: Arc<VecDeque<(CommandNo, Reply)>>, origin: u64) -> Self {
         Self {
             log: core.log().clone(),
             history: core.state().history().clone(),
@@ -101,7 +110,14 @@ impl SessionView {
             last_turn: core.state().boundary().last_turn(),
             failed_attempts: core.state().boundary().open_step().map_or(0, |step| step.attempts),
             answers,
+            origin,
         }
+    }
+
+    /// Whether a command comes from a life of the agent's actor whose successor has been heard: it
+    /// died with the command on its way, and what it wanted is not wanted any more.
+    pub fn is_late(&self, number: CommandNo) -> bool {
+        number.origin != 0 && number.origin < self.origin
     }
 
     /// What a command was answered, if it was run already.
@@ -120,13 +136,14 @@ impl SessionCell {
         handle: Option<Arc<dyn SessionWriter>>,
         stored: Seq,
     ) -> Arc<Self> {
-        let view = SessionView::of(core, Arc::default());
+        let view = SessionView::of(core, Arc::default(), 0);
         Arc::new(Self {
             header: core.header().clone(),
             inherited_event_count,
             known,
             len: watch::Sender::new(view.log.len()),
             view: ArcSwap::from_pointee(view),
+            publishing: Mutex::new(()),
             marks: watch::Sender::new(Marks { written: stored, durable: stored }),
             feed: Arc::new(LiveFeed::new()),
             handle,
@@ -150,18 +167,36 @@ impl SessionCell {
         SessionCore::load(self.header.clone(), self.view.load().log.clone(), &self.known)
     }
 
-    /// Publishes what a command appended, together with its answer: one swap, so that an appender
-    /// that dies has either done both or nothing. Only the appender calls this.
-    pub fn publish(&self, core: &SessionCore, number: CommandNo, reply: &Reply) {
+    /// Publishes what a command appended to a log of `from` events, together with its answer: one
+    /// swap, so that an appender that dies has either done both or nothing. Only the appender calls
+    /// this.
+    ///
+    /// # Errors
+    ///
+    /// The log is not that long any more, and stays as it is: an appender that was killed may still be
+    /// at its last command when its successor begins, and only one of them may go on.
+    pub fn publish(
+        &self,
+        core: &SessionCore,
+        from: Seq,
+        number: CommandNo,
+        reply: &Reply,
+    ) -> Result<(), Overtaken> {
+        let _one = self.publishing.lock().unwrap_or_else(PoisonError::into_inner);
         let before = self.view.load();
+        if before.log.len() != from {
+            return Err(Overtaken);
+        }
         let mut answers = VecDeque::clone(&before.answers);
         if answers.len() == ANSWERS_MAX {
             answers.pop_front();
         }
         answers.push_back((number, reply.clone()));
-        self.view.store(Arc::new(SessionView::of(core, answers.into())));
+        let origin = before.origin.max(number.origin);
+        self.view.store(Arc::new(SessionView::of(core, answers.into(), origin)));
         let len = core.log().len();
         self.len.send_if_modified(|known| std::mem::replace(known, len) != len);
+        Ok(())
     }
 
     /// Moves the marks forward. Only the writer calls this.
@@ -386,5 +421,50 @@ impl Events {
 impl fmt::Debug for Events {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Events({}, next {})", self.cell.header.id, self.next)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
+mod tests {
+    use playhouse_messages::session::{Command, Mint};
+    use serde_json::json;
+
+    use super::*;
+
+    struct Count(i64);
+
+    impl Mint for Count {
+        fn now(&mut self) -> i64 {
+            self.0 += 1;
+            self.0
+        }
+
+        fn message_id(&mut self) -> playhouse_messages::id::MessageId {
+            "m".into()
+        }
+    }
+
+    #[test]
+    fn of_two_appenders_one_is_overtaken_and_the_log_keeps_what_it_has() {
+        let header = Arc::new(SessionHeader::new("s".into(), 0));
+        let known = Arc::new(KnownKinds::new());
+        let core = SessionCore::load(header, Log::new(), &known).unwrap();
+        let cell = SessionCell::new(&core, 0, known, None, 0);
+        let append = |by: u64| {
+            let mut core = cell.load().unwrap();
+            let note = NewEvent::custom("x/note", json!({"by": by})).ignorable();
+            let reply = core.execute(Command::Append(vec![note]), &mut Count(0));
+            (core, CommandNo { origin: by, number: by }, reply)
+        };
+        let (first, second) = (append(7), append(5));
+        assert_eq!(cell.publish(&first.0, 0, first.1, &first.2), Ok(()));
+        assert_eq!(cell.publish(&second.0, 0, second.1, &second.2), Err(Overtaken));
+        let view = cell.view();
+        assert!(view.log.iter().eq(first.0.log().iter()));
+        assert!(view.answer(first.1).is_some() && view.answer(second.1).is_none());
+        // What an earlier life of the agent sent is late; appends have no life.
+        let late = |origin| view.is_late(CommandNo { origin, number: 1 });
+        assert_eq!([0, 5, 7, 8].map(late), [false, true, false, false]);
     }
 }

@@ -31,11 +31,21 @@ pub struct SessionShell {
 }
 
 impl SessionShell {
-    fn run(&mut self, number: CommandNo, command: Command) -> Result<Reply, ActorProcessingErr> {
+    /// Runs a command once; none if nobody waits for it any more.
+    fn run(
+        &mut self,
+        number: CommandNo,
+        command: Command,
+    ) -> Result<Option<Reply>, ActorProcessingErr> {
         let Self { args: SessionArgs { cell, world }, core, validators } = self;
-        if let Some(reply) = cell.view().answer(number) {
-            return Ok(reply.clone());
+        let view = cell.view();
+        if let Some(reply) = view.answer(number) {
+            return Ok(Some(reply.clone()));
         }
+        if view.is_late(number) {
+            return Ok(None);
+        }
+        drop(view);
         let core = core.as_mut().ok_or("a session takes commands once it is loaded")?;
         let active = world.validators.active();
         if !Arc::ptr_eq(&active, validators) {
@@ -44,12 +54,13 @@ impl SessionShell {
         }
         let before = core.log().len();
         let reply = core.execute(command, &mut world.mint());
-        cell.publish(core, number, &reply);
+        // Who was overtaken is the one of two that goes: a fresh one starts from the log.
+        cell.publish(core, before, number, &reply)?;
         if core.log().len() != before {
             // The writer reads the log itself; a nudge that nobody hears is made up for by the next.
             let _ = cell.writer.cast(WriterMessage::Append);
         }
-        Ok(reply)
+        Ok(Some(reply))
     }
 }
 
@@ -85,15 +96,16 @@ impl Actor for SessionActor {
         delay::before_message().await;
         match message {
             SessionMessage::Command { number, command, to } => {
-                let reply = state.run(number, command)?;
-                // A dead agent's successor starts from the log.
-                let _ = to.cast(AgentMessage::Reply { number, reply });
+                if let Some(reply) = state.run(number, command)? {
+                    // A dead agent's successor starts from the log.
+                    let _ = to.cast(AgentMessage::Reply { number, reply });
+                }
             }
             SessionMessage::Append { number, events, reply } => {
                 let appended: Result<_, AppendError> =
                     match state.run(number, Command::Append(events))? {
-                        Reply::Appended(events) => Ok(events),
-                        Reply::Refused(error) => Err(error),
+                        Some(Reply::Appended(events)) => Ok(events),
+                        Some(Reply::Refused(error)) => Err(error),
                         other => return Err(format!("an append was answered by {other:?}").into()),
                     };
                 // The caller may have given up.

@@ -11,6 +11,7 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
     creation::AgentHandle,
+    session::SessionCell,
     slot::Slot,
     store::EventBatch,
     world::World,
@@ -50,26 +51,7 @@ pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(
     let patience = world.limits.grace + PATIENCE;
     retire(&agent.cell().actor, patience).await;
     retire(&cell.appender, patience).await;
-    match cell.load() {
-        Ok(mut core) => {
-            let before = core.log().len();
-            let mut mint = world.mint();
-            if let Some(open) = core.state().boundary().open_turn() {
-                let (turn, at) = (open.turn, core.state().boundary().at());
-                if let Some(at) = at {
-                    core.execute(Command::EndStep { at, recover: true }, &mut mint);
-                }
-                let end = TurnEnd { turn, reason: TurnEndReason::Error(failure.clone()) };
-                let end = NewEvent::log_only(EventBody::TurnEnd(end));
-                core.execute(Command::Append(vec![end]), &mut mint);
-            }
-            let data = json!({"code": failure.code, "message": failure.message});
-            let note = NewEvent::custom(AGENT_FAILED, data).ignorable();
-            let reply = core.execute(Command::Append(vec![note]), &mut mint);
-            cell.publish(&core, CommandNo { origin: u64::MAX, number: before }, &reply);
-        }
-        Err(fault) => failures.push(Failure::new(fault.code(), fault.to_string())),
-    }
+    failures.extend(note(world, cell, &failure).err());
     if let Some(handle) = cell.handle() {
         // The writer may be what keeps dying: the log's rest goes to the store from here.
         let durable = cell.marks().borrow().durable;
@@ -81,6 +63,33 @@ pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(
         failures.extend(stored.err().map(|error| Failure::new(error.code(), error.to_string())));
     }
     release(world, agent, failures).await
+}
+
+/// Says in a log why its agent could not go on, and closes the turn that is open.
+fn note(world: &World, cell: &SessionCell, failure: &Failure) -> Result<(), Failure> {
+    loop {
+        let mut core =
+            cell.load().map_err(|fault| Failure::new(fault.code(), fault.to_string()))?;
+        let before = core.log().len();
+        let mut mint = world.mint();
+        if let Some(open) = core.state().boundary().open_turn() {
+            let (turn, at) = (open.turn, core.state().boundary().at());
+            if let Some(at) = at {
+                core.execute(Command::EndStep { at, recover: true }, &mut mint);
+            }
+            let end = TurnEnd { turn, reason: TurnEndReason::Error(failure.clone()) };
+            let end = NewEvent::log_only(EventBody::TurnEnd(end));
+            core.execute(Command::Append(vec![end]), &mut mint);
+        }
+        let data = json!({"code": failure.code, "message": failure.message});
+        let note = NewEvent::custom(AGENT_FAILED, data).ignorable();
+        let reply = core.execute(Command::Append(vec![note]), &mut mint);
+        let number = CommandNo { origin: u64::MAX, number: before };
+        // A dead appender may have been at its last command; it has no other.
+        if cell.publish(&core, before, number, &reply).is_ok() {
+            return Ok(());
+        }
+    }
 }
 
 /// Disposes the agents whose owner is the agent's scope, or one below it. All are told first; those
