@@ -81,6 +81,9 @@ impl Actor for AgentActor {
                 shell.cancel(AnnouncedCancel { announcement: cancels, cause, keep_inbox: true });
             }
         }
+        if let Some(cause) = shell.agent().cell().take_lost_cancel() {
+            shell.cancel(AnnouncedCancel { announcement: cancels, cause, keep_inbox: false });
+        }
         while let Some(cancel) = shell.agent().cell().take_oldest_cancel() {
             shell.cancel(cancel);
         }

@@ -105,6 +105,11 @@ impl Shell {
 
     pub(super) fn cancel(&mut self, cancel: AnnouncedCancel) {
         let AnnouncedCancel { announcement, cause, keep_inbox } = cancel;
+        if !keep_inbox {
+            // The machine's first command is the one that drops pending input.
+            let number = CommandNo { origin: self.origin, number: self.next + 1 };
+            self.agent.cell().set_clearing(number, cause.clone());
+        }
         self.input(Input::Cancel { announcement, cause, keep_inbox });
     }
 
@@ -142,6 +147,7 @@ impl Shell {
         // twice, finds another at the front.
         if self.unanswered.front().is_some_and(|(front, _)| *front == number) {
             self.unanswered.pop_front();
+            self.agent.cell().answered(number);
             self.input(Input::Reply(reply));
         }
     }

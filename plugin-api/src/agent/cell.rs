@@ -13,7 +13,7 @@ use playhouse_messages::{
     event::{CancelCause, EventBody, InboxTarget, Seq},
     id::SessionId,
     machine::{Moment, Status},
-    protocol::{AgentMessage, AgentSupervisorMessage},
+    protocol::{AgentMessage, AgentSupervisorMessage, CommandNo},
 };
 use tokio::sync::broadcast;
 use tracing::Span;
@@ -58,6 +58,8 @@ struct CancelState {
     /// Announced, and not yet taken by the machine: so that a cancel outlives the mailbox it was in.
     pending: VecDeque<AnnouncedCancel>,
     token: CancelToken,
+    /// The command by which the last taken cancel drops pending input, until it is answered.
+    clearing: Option<(CommandNo, CancelCause)>,
 }
 
 /// A cancel that tasks have seen and the machine has not.
@@ -137,6 +139,7 @@ impl AgentCell {
                 announced: 0,
                 pending: VecDeque::new(),
                 token: CancelToken::new(),
+                clearing: None,
             }),
             status: watch::Sender::new(Status::Idle),
             disposed: watch::Sender::new(Disposal::Live),
@@ -189,6 +192,26 @@ impl AgentCell {
         for AnnouncedCancel { announcement, .. } in pending {
             let _ = self.actor.cast(AgentMessage::Cancel { announcement });
         }
+    }
+
+    /// A taken cancel drops pending input by this command.
+    pub fn set_clearing(&self, number: CommandNo, cause: CancelCause) {
+        self.cancel_state().clearing = Some((number, cause));
+    }
+
+    /// A command was answered: if it was the one that drops pending input, it did.
+    pub fn answered(&self, number: CommandNo) {
+        let mut state = self.cancel_state();
+        if state.clearing.as_ref().is_some_and(|(clearing, _)| *clearing == number) {
+            state.clearing = None;
+        }
+    }
+
+    /// The cause of a taken cancel whose command died on its way: with the actor that took the cancel,
+    /// and before the session ran it. A successor does it again.
+    pub fn take_lost_cancel(&self) -> Option<CancelCause> {
+        let (number, cause) = self.cancel_state().clearing.take()?;
+        self.session.view().answer(number).is_none().then_some(cause)
     }
 
     /// The number of the last cancel that was taken in order.
