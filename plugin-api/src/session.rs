@@ -425,7 +425,6 @@ impl fmt::Debug for Events {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 mod tests {
     use playhouse_messages::session::{Command, Mint};
     use serde_json::json;

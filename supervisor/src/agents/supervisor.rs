@@ -283,7 +283,6 @@ impl Actor for AgentSupervisor {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 mod tests {
     use std::time::Duration;
 
