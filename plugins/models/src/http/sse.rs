@@ -48,7 +48,7 @@ impl SseDecoder {
     ///
     /// # Errors
     ///
-    /// `MALFORMED_RESPONSE` for an event that grows beyond [`EVENT_BYTES_MAX`].
+    /// `MALFORMED_RESPONSE` for an event that grows beyond 16 MiB.
     pub fn next_event(&mut self) -> Result<Option<String>, Failure> {
         if !self.started {
             // A prefix of a byte order mark has to wait for the rest.
