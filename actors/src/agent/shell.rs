@@ -8,7 +8,7 @@ use std::{
 use playhouse_messages::{
     machine::{Completion, Effect, Input, Machine, Status, TaskNo, Ticket},
     protocol::{AgentMessage, CommandNo, SessionMessage},
-    session::{Accepted, Command, Edited, Reply},
+    session::{Accepted, Command, Edited, InboxEdit, Reply},
     session_state::AppendError,
 };
 use playhouse_plugin_api::{
@@ -105,12 +105,13 @@ impl Shell {
 
     pub(super) fn cancel(&mut self, cancel: AnnouncedCancel) {
         let AnnouncedCancel { announcement, cause, keep_inbox } = cancel;
-        if !keep_inbox {
-            // The machine's first command is the one that drops pending input.
-            let number = CommandNo { origin: self.origin, number: self.next + 1 };
-            self.agent.cell().set_clearing(number, cause.clone());
+        let sent = self.unanswered.len();
+        self.input(Input::Cancel { announcement, cause: cause.clone(), keep_inbox });
+        // What drops pending input has to outlive this actor.
+        let is_clear = |(_, command): &&_| matches!(command, Command::Edit(InboxEdit::Clear));
+        if let Some((number, _)) = self.unanswered.iter().skip(sent).find(is_clear) {
+            self.agent.cell().set_clearing(*number, cause);
         }
-        self.input(Input::Cancel { announcement, cause, keep_inbox });
     }
 
     pub(super) fn when_idle(&mut self, reply: RpcReplyPort<()>) {

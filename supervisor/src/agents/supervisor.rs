@@ -330,4 +330,27 @@ mod tests {
         tokio::time::timeout(Duration::from_secs(20), idle).await.unwrap();
         harness.shutdown().await.unwrap();
     }
+
+    #[tokio::test]
+    async fn a_cancel_outlives_the_actor_that_took_it() {
+        let harness = Harness::builder().start().await.unwrap();
+        let agent = harness.create(NewAgent::new(AgentOptions::new())).await.unwrap();
+        agent.inject("parked").await.unwrap();
+        // Nobody runs the command by which the cancel drops what is parked.
+        agent.session().cell().appender.live().unwrap().get_cell().kill();
+        let actor = agent.cell().actor.live().unwrap();
+        agent.cancel(CancelCause::User);
+        while agent.cell().cancels_taken() == 0 {
+            tokio::task::yield_now().await;
+        }
+        actor.get_cell().kill();
+        assert_eq!(agent.inbox().len(), 1, "the command was run after all: nothing is tested");
+        let dropped = async {
+            while !agent.inbox().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), dropped).await.unwrap();
+        harness.shutdown().await.unwrap();
+    }
 }
