@@ -230,6 +230,27 @@ mod scenario {
 
 /// What the admission appends is one batch: its last event is refused, so none of it stays.
 #[tokio::test]
+async fn who_waits_for_a_turn_that_cannot_end_is_told() {
+    for kind in ["step/end", "turn/end"] {
+        let rig = Rig::new([Reply::text("one")]).await;
+        rig.refuse.set(kind);
+        let error = soon(rig.agent.prompt("go")).await.unwrap_err();
+        assert_eq!(error.code(), "TURN_LEFT_OPEN", "{kind}");
+        rig.end().await;
+    }
+    // A rule that refuses a call's result refuses what recovery would say of it, too.
+    let rig = Rig::new([Reply::call("echo", "{}"), Reply::text("two")]).await;
+    echo(&rig.harness);
+    rig.refuse.set("tool/result");
+    let error = soon(rig.agent.prompt("go")).await.unwrap_err();
+    assert_eq!(error.code(), "TURN_LEFT_OPEN");
+    rig.refuse.set(None);
+    let rig = rig.reload().await;
+    assert_eq!(soon(rig.agent.prompt("again")).await.unwrap().text, "two");
+    rig.end().await;
+}
+
+#[tokio::test]
 async fn a_veto_leaves_no_residue() {
     let rig = Rig::new([Reply::text("one")]).await;
     let news = rig.refused("request/context").await;

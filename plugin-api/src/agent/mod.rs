@@ -109,6 +109,14 @@ pub enum AgentError {
         /// The message.
         id: MessageId,
     },
+    /// The log refused the end of the message's turn; [`Agent::errors`] told why.
+    #[error(
+        "turn {turn} is left open, its end was refused: dispose the agent and resume its session"
+    )]
+    LeftOpen {
+        /// The turn.
+        turn: u32,
+    },
     /// Only user-role messages can be sent.
     #[error("message \"{id}\" has role {role:?}: only user messages can be sent to an agent")]
     NotUser {
@@ -127,6 +135,7 @@ impl AgentError {
             Self::Refused(error) => error.code(),
             Self::Busy { .. } => "AGENT_BUSY",
             Self::Dropped { .. } => "MESSAGE_CANCELED",
+            Self::LeftOpen { .. } => "TURN_LEFT_OPEN",
             Self::NotUser { .. } => "NOT_A_USER_MESSAGE",
         }
     }
@@ -216,16 +225,30 @@ impl Agent {
     }
 
     /// Waits for the result of a message that was accepted at or after seq `from`. The agent's
-    /// disposal ends the wait with [`AgentError::Gone`].
+    /// disposal ends the wait with [`AgentError::Gone`], a turn that cannot be ended with
+    /// [`AgentError::LeftOpen`].
     pub async fn outcome(&self, id: &MessageId, from: u64) -> Result<Outcome, AgentError> {
         let log = self.session().log();
         let mut fold = OutcomeFold::starting(&log, from, id.clone());
         let mut events = self.session().events(from);
         let mut disposal = self.0.disposal();
         let outcome = loop {
+            let running = match fold.progress() {
+                Progress::Ended(outcome) => break *outcome,
+                Progress::Dropped => return Err(AgentError::Dropped { id: id.clone() }),
+                Progress::Running { turn } => Some(turn),
+                Progress::Unknown | Progress::Pending => None,
+            };
             let event = tokio::select! {
                 biased;
                 event = events.next() => event,
+                () = self.at_rest(), if running.is_some() => match (events.try_next(), running) {
+                    // A turn's end comes before idle.
+                    (Some(event), _) => event,
+                    (None, turn) => {
+                        return Err(AgentError::LeftOpen { turn: turn.unwrap_or_default() });
+                    }
+                },
                 _ = disposal.wait_for(|state| *state == Disposal::Disposed) => {
                     // The last events came before the disposal was done.
                     match events.try_next() {
@@ -235,13 +258,17 @@ impl Agent {
                 }
             };
             fold.apply(&event.body);
-            match fold.progress() {
-                Progress::Ended(outcome) => break *outcome,
-                Progress::Dropped => return Err(AgentError::Dropped { id: id.clone() }),
-                Progress::Unknown | Progress::Pending | Progress::Running { .. } => {}
-            }
         };
         Ok(outcome)
+    }
+
+    /// Resolves when nothing runs; never if the agent goes first.
+    async fn at_rest(&self) {
+        // The status is cheap to wait for; what it means is the driver's to say.
+        let _ = self.watch_status().wait_for(|status| *status == Status::Idle).await;
+        if self.when_idle().await.is_err() {
+            std::future::pending().await
+        }
     }
 
     /// Asks for a turn over this message, after those that were asked for before.
