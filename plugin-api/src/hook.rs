@@ -54,18 +54,23 @@ impl<F: ?Sized + Send + Sync + 'static> Listeners<F> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let key = NEXT.fetch_add(1, Ordering::Relaxed);
         let entry = Arc::new(Entry { key, scope: scope.id(), listener });
-        let list = self.0.clone();
-        let registration = scope.on_close(move || {
-            list.rcu(|entries| -> Vec<_> {
-                entries.iter().filter(|entry| entry.key != key).cloned().collect()
-            });
-        })?;
         self.0.rcu(|entries| -> Vec<_> {
             let mut entries = Vec::clone(entries);
             entries.insert(if first { 0 } else { entries.len() }, entry.clone());
             entries
         });
-        Ok(registration)
+        let list = self.0.clone();
+        let remove = move || {
+            list.rcu(|entries| -> Vec<_> {
+                entries.iter().filter(|entry| entry.key != key).cloned().collect()
+            });
+        };
+        // It is in the list already: a scope that closes at this moment takes it out.
+        let registration = scope.on_close(remove.clone());
+        if registration.is_err() {
+            remove();
+        }
+        registration
     }
 
     fn admitted(&self, scope: &Scope) -> Vec<Arc<F>> {
@@ -306,6 +311,15 @@ mod tests {
         assert_eq!(point.run(&scope, "x".into(), base).await.unwrap(), "a(b([xab]))");
         scope.close();
         assert_eq!(point.run(&scope, "x".into(), base).await.unwrap(), "[x]");
+    }
+
+    #[test]
+    fn a_closed_scope_leaves_no_listener() {
+        let scope = Scope::root("root");
+        let point = Notify::<()>::new();
+        scope.close();
+        assert!(point.add(&scope, |()| ()).is_err());
+        assert!(point.listeners.0.load().is_empty());
     }
 
     #[tokio::test]

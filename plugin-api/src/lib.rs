@@ -12,6 +12,7 @@ pub mod feed;
 pub mod hook;
 pub mod llm;
 pub mod options;
+pub mod patterns;
 pub mod plugin;
 pub mod points;
 pub mod prompt;

@@ -42,7 +42,8 @@ use std::{
 };
 
 use playhouse_messages::retry::RetryPolicy;
-use playhouse_policies::{FallbackPolicy, Patterns, REPEAT_TOOL_REMINDER};
+use playhouse_plugin_api::patterns::Patterns;
+use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
 use serde::Deserialize;
 
 /// The file that is read if there is one and no other is named.
@@ -461,6 +462,11 @@ mod tests {
                 "[fallback]\nroutes = [\"a/m\"]\ncodes = [\"\"]",
                 ":3: `fallback.codes`",
                 "unique and not empty",
+            ),
+            (
+                "[providers.x]\nkind = \"anthropic\"\ninput_modalities = [\"text\"]",
+                ":3: `providers.x.input_modalities`",
+                "remove it",
             ),
             ("a = [", ":1: `a`", "correct the value"),
         ] {

@@ -26,7 +26,7 @@ pub struct Sim {
     #[arg(long, value_name = "A..B", default_value = "0..1000", value_parser = seeds)]
     seeds: Range<u64>,
     /// Runs this seed only.
-    #[arg(long, value_name = "N", conflicts_with = "seeds")]
+    #[arg(long, value_name = "N", conflicts_with = "seeds", value_parser = clap::value_parser!(u64).range(..u64::MAX))]
     seed: Option<u64>,
     /// Prints all that happens, with the virtual time in milliseconds.
     #[arg(long, requires = "seed")]

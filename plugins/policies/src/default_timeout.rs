@@ -7,11 +7,10 @@ use playhouse_messages::{chunk::Failure, event::CancelCause};
 use playhouse_plugin_api::{
     cancel::CancelToken,
     hook::{HookResult, Next},
+    patterns::Patterns,
     plugin::{Plugin, PluginContext},
     tool::{ToolCallContext, ToolError, ToolExecution, ToolOutcome, ToolRegistry},
 };
-
-use crate::Patterns;
 
 /// A plugin that gives a time budget to tools without [`Tool::timeout`]. It is the same sort of
 /// budget: from the start of the body on, and cooperative. When it is over, the body's token fires,

@@ -10,7 +10,6 @@
 mod default_timeout;
 pub mod fallback;
 mod model_notice;
-mod patterns;
 mod repeat_reminder;
 pub mod retry;
 mod spill;
@@ -21,7 +20,6 @@ pub use self::{
     default_timeout::DefaultTimeout,
     fallback::{FALLBACK_KIND, Fallback, FallbackError, FallbackPolicy},
     model_notice::{MODEL_SELECTION_SOURCE, ModelNotice},
-    patterns::Patterns,
     repeat_reminder::{
         REPEAT_TOOL_REMINDER, RepeatReminder, RepeatReminderConfig, RepeatReminderError,
     },

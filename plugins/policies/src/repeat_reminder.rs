@@ -15,6 +15,7 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     agent::Agent,
     hook::Next,
+    patterns::Patterns,
     plugin::{Plugin, PluginContext},
     points::PreStep,
     scope::ScopeId,
@@ -22,8 +23,6 @@ use playhouse_plugin_api::{
 };
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-use crate::Patterns;
 
 /// The plugin's name, and the source kind of its messages.
 pub const REPEAT_TOOL_REMINDER: &str = "repeat-tool-reminder";

@@ -8,7 +8,7 @@ use std::{
 };
 
 use playhouse_messages::json::INTEGER_MAX;
-use playhouse_policies::Patterns;
+use playhouse_plugin_api::patterns::Patterns;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -382,6 +382,12 @@ impl Reader<'_> {
             }
             ProviderEntry { api_key_env: Some(at), .. } if played => {
                 return only(at.span(), "api_key_env", "openai_compatible, deepseek and anthropic");
+            }
+            ProviderEntry { input_modalities: Some(at), kind, .. }
+                if matches!(kind.get_ref(), ProviderKind::Anthropic | ProviderKind::Replay) =>
+            {
+                let kinds = "openai_compatible, deepseek and scripted";
+                return only(at.span(), "input_modalities", kinds);
             }
             ProviderEntry { script: Some(at), .. } if !played => {
                 return only(at.span(), "script", "scripted and replay");

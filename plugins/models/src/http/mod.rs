@@ -6,6 +6,8 @@ mod exchange;
 mod retry_after;
 mod secret;
 mod sse;
+#[cfg(test)]
+pub(crate) mod transcript;
 
 pub use config::{ConfigError, DEFAULT_IDLE_TIMEOUT, KeySource};
 pub(crate) use config::{Lookup, check_idle_timeout, process_environment};

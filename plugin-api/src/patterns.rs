@@ -1,4 +1,4 @@
-//! Tool names by pattern.
+//! Names by pattern.
 
 use serde::Deserialize;
 
