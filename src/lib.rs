@@ -88,6 +88,16 @@ pub fn minimal() -> HarnessBuilder {
 mod documents {
     #[doc = include_str!("../README.md")]
     mod readme {}
-    #[doc = include_str!("../docs/cookbook.md")]
+    #[doc = include_str!("../docs/cookbook/README.md")]
     mod cookbook {}
+    #[doc = include_str!("../docs/cookbook/tool.md")]
+    mod tool {}
+    #[doc = include_str!("../docs/cookbook/adapter.md")]
+    mod adapter {}
+    #[doc = include_str!("../docs/cookbook/hook.md")]
+    mod hook {}
+    #[doc = include_str!("../docs/cookbook/plugin.md")]
+    mod plugin {}
+    #[doc = include_str!("../docs/cookbook/agent.md")]
+    mod agent {}
 }
