@@ -1,15 +1,20 @@
 //! The one thread that touches sled, and that contains its panics.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 /// sled's cache, in bytes. Its own default is 1 GB.
 const CACHE_BYTES: u64 = 64 << 20;
 /// Pages over a quarter of this go to files that sled never syncs; our values stay far below.
 const SEGMENT_BYTES: usize = 4 << 20;
+
+/// How often, and how far apart, a closed index is asked whether its lock is gone: 2 s in all.
+const UNLOCK_CHECKS_MAX: u32 = 400;
+const UNLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
 /// The index could not do what was asked. It is a cache, so the journal still can.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -69,6 +74,7 @@ impl SledThread {
                     drop(open);
                     Ok(())
                 });
+                await_unlock(&path);
             })
             .map_err(|error| IndexError::Failed(error.to_string()))?;
         is_open.recv().unwrap_or(Err(IndexError::Closed))?;
@@ -129,6 +135,21 @@ impl Drop for SledThread {
             let _ = thread.join();
         }
     }
+}
+
+/// Waits until sled's threads have let go of its file lock, which they may hold for a moment after
+/// the database is dropped: what is closed can be opened again. Not for long; whoever opens it then
+/// finds it locked and goes on without.
+fn await_unlock(path: &Path) {
+    for _ in 0..UNLOCK_CHECKS_MAX {
+        let locked = File::open(path.join("db"))
+            .is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)));
+        if !locked {
+            return;
+        }
+        std::thread::sleep(UNLOCK_CHECK_INTERVAL);
+    }
+    tracing::warn!(path = %path.display(), "the lock of a closed index is still held");
 }
 
 fn failed(error: sled::Error) -> IndexError {
