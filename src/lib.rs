@@ -24,16 +24,19 @@
 //! - [`plugin_api`]: what a plugin may use.
 //! - [`supervisor`]: the harness, and who restarts what.
 //! - [`models`][]: adapters.
-//! - `stores`: the journal, and a store in memory (feature `journal`).
+//! - `stores`: the journal, and stores in memory, JSONL files and SQLite (feature `journal`; SQLite
+//!   with `sqlite`).
 //! - `subagents`: delegation to child agents (feature `subagents`).
 //! - `policies`: retry, fallback models, timeouts, reminders, spilled outputs (feature `policies`).
 //! - `context`: the token meter and images (feature `context`).
+//! - `sessions`: projections, titles, statistics and search (feature `sessions`).
+//! - `transfer`: export and import (feature `transfer`).
 //! - `testing`: a kit for tests (feature `testing`).
 //! - `sim`: simulations of the whole harness from a seed (feature `sim`).
 //!
 //! The default feature `cli` is the command with all it needs; a library takes
 //! `default-features = false` and adds what it uses: `http`, `journal`, `subagents`, `policies`,
-//! `context`, `mock-server`.
+//! `context`, `sessions`, `transfer`, `sqlite`, `mock-server`.
 
 mod base;
 #[cfg(feature = "cli")]
@@ -71,12 +74,16 @@ pub use playhouse_plugin_api::{
 };
 #[cfg(feature = "policies")]
 pub use playhouse_policies as policies;
+#[cfg(feature = "sessions")]
+pub use playhouse_sessions as sessions;
 #[cfg(feature = "journal")]
 pub use playhouse_stores as stores;
 #[cfg(feature = "subagents")]
 pub use playhouse_subagents as subagents;
 pub use playhouse_supervisor as supervisor;
 pub use playhouse_supervisor::harness::{Harness, HarnessBuilder, HarnessError, HarnessState};
+#[cfg(feature = "transfer")]
+pub use playhouse_transfer as transfer;
 
 /// A harness with nothing in it: no store, no prompt, no tools, no models.
 pub fn minimal() -> HarnessBuilder {

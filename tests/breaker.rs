@@ -284,7 +284,7 @@ async fn a_storm_over_a_journal_loses_nothing_and_ends() {
         Arc::new(store) as Arc<dyn Store>
     })
     .await;
-    assert!(playhouse_stores::verify(dir.path()).unwrap().is_whole());
+    assert!(playhouse_stores::verify(dir.path(), |_| ()).unwrap().is_whole());
 }
 
 #[tokio::test]

@@ -14,7 +14,7 @@ use playhouse::{
     AgentHandle, AgentOptions, EventBody, Harness, NewAgent, TurnEndReason,
     messages::{chunk::StreamChunk, event::StepAt, frame::Frame, invariants},
     models::scripted::{Chunking, Reply, Script, ScriptedAdapter, When},
-    plugin_api::{store::Store, tool::tool_fn},
+    plugin_api::{store::StoreReader, tool::tool_fn},
 };
 use playhouse_stores::{JournalStore, JournalStoreConfig};
 
@@ -190,7 +190,7 @@ async fn what_was_shown_survives_kill_9_and_the_agent_works_on() {
             "seed {seed}, kill {kill}"
         );
         harness.shutdown().await.unwrap();
-        let report = playhouse_stores::verify(dir.path()).unwrap();
+        let report = playhouse_stores::verify(dir.path(), |_| ()).unwrap();
         assert!(report.is_whole(), "seed {seed}, kill {kill}: {report}");
     }
     println!(

@@ -10,7 +10,7 @@ use playhouse::{
     messages::{event::InboxTarget, frame::Frame},
     models::scripted::{Reply, Script, ScriptedAdapter},
     plugin_api::{
-        store::{Store, StoredSession},
+        store::{StoreReader, StoredSession},
         tool::tool_fn,
     },
 };

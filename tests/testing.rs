@@ -3,7 +3,7 @@
 use playhouse::{
     TurnEndReason,
     models::scripted::{Reply, Script},
-    plugin_api::store::{Store, StoreError},
+    plugin_api::store::{StoreError, StoreReader},
     testing::{FaultyStore, Stage, StoreOp, Victim},
 };
 use playhouse_stores::MemoryStore;

@@ -3,10 +3,10 @@
 //! Three words, used everywhere: **accepted** (ordered in the log), **written** (in the store's file:
 //! survives `kill -9`), **durable** (synced: survives power loss).
 
-use std::sync::Arc;
+use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{
     event::{Event, Seq, SharedEvent},
     header::SessionHeader,
@@ -14,14 +14,54 @@ use playhouse_messages::{
     log::Log,
 };
 
+/// Reads what a store keeps, without a claim on anything, also beside its writers. Never changes
+/// storage.
+///
+/// All methods may be called concurrently. A read that starts after an append of the same instance
+/// has resolved sees at least that append.
+pub trait StoreReader: Send + Sync + 'static {
+    /// Names the store in logs and errors: its kind and place.
+    fn describe(&self) -> String;
+
+    /// Reads a session.
+    fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>>;
+
+    /// Reads some of a session's events: those of `range` that are stored, none past the end.
+    ///
+    /// By default the whole session is read; stores that can seek do better.
+    fn read_events<'a>(
+        &'a self,
+        id: &'a SessionId,
+        range: Range<Seq>,
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
+        async move {
+            let mut events = self.read(id).await?.events;
+            let at = |seq: Seq| usize::try_from(seq).unwrap_or(usize::MAX).min(events.len());
+            let (start, end) = (at(range.start), at(range.end));
+            events.truncate(end);
+            Ok(events.split_off(start.min(end)))
+        }
+        .boxed()
+    }
+
+    /// What the catalog says of a session; `None` if there is none.
+    fn stat<'a>(
+        &'a self,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<SessionStat>, StoreError>>;
+
+    /// A page of the catalog, ordered by id.
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>>;
+
+    /// A value put by [`Store::put_value`].
+    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>>;
+}
+
 /// Keeps sessions. One writer a session, any number of readers.
 ///
 /// All methods may be called concurrently. Dropping a returned future abandons the wait, never the
 /// physical operation: what was begun runs to its end.
-pub trait Store: Send + Sync + 'static {
-    /// Names the store in logs and errors: its kind and place.
-    fn describe(&self) -> String;
-
+pub trait Store: StoreReader {
     /// Claims a new session for writing. Lazy: nothing is stored before the first non-empty
     /// [`SessionWriter::append`] or a [`SessionWriter::flush`], and a writer closed before that
     /// leaves no trace and a free id.
@@ -43,27 +83,12 @@ pub trait Store: Send + Sync + 'static {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<OpenedSession, StoreError>>;
 
-    /// Reads a session without a claim, also beside its writer. Never changes storage.
-    fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>>;
-
-    /// What the catalog says of a session; `None` if there is none.
-    fn stat<'a>(
-        &'a self,
-        id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<Option<SessionStat>, StoreError>>;
-
-    /// A page of the catalog, ordered by id.
-    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>>;
-
     /// Deletes a stored session. Refuses one that has a writer.
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Stores a small value outside any session, replacing the old one. Written when this resolves.
     fn put_value<'a>(&'a self, key: &'a str, value: Bytes)
     -> BoxFuture<'a, Result<(), StoreError>>;
-
-    /// A value put by [`Store::put_value`].
-    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>>;
 
     /// Makes everything that was appended before durable, for all sessions.
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>>;
@@ -184,6 +209,26 @@ pub struct SessionStat {
     pub event_count: u64,
     /// Their payload bytes.
     pub size_bytes: u64,
+    /// Changes whenever the session's content does.
+    pub revision: Revision,
+}
+
+/// Says whether a session has changed: equal revisions of one id, from one instance of a store, mean
+/// equal content. Nothing else can be read from it, also no order.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Revision(Arc<str>);
+
+impl Revision {
+    /// A revision of a store: `life` tells sessions apart that had the same id one after the other.
+    pub fn new(life: u64, event_count: u64) -> Self {
+        Self(format!("{life}:{event_count}").into())
+    }
+}
+
+impl fmt::Display for Revision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
 }
 
 /// Which part of the catalog to list.

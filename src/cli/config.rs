@@ -44,6 +44,7 @@ use std::{
 use playhouse_messages::retry::RetryPolicy;
 use playhouse_plugin_api::patterns::Patterns;
 use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
+use playhouse_stores::StoreConfig;
 use serde::Deserialize;
 
 /// The file that is read if there is one and no other is named.
@@ -72,6 +73,8 @@ pub struct Config {
     pub tools: ToolsConfig,
     /// Where sessions are kept.
     pub store_dir: Option<PathBuf>,
+    /// How they are kept.
+    pub store: StoreConfig,
 }
 
 /// What bounds a tool call.

@@ -16,7 +16,6 @@ use playhouse_policies::{
     DefaultTimeout, Fallback, ModelNotice, REPEAT_TOOL_REMINDER, RepeatReminder,
     RepeatReminderConfig, Retry, Spill, SpillDir,
 };
-use playhouse_stores::{JournalStore, JournalStoreConfig};
 use playhouse_subagents::Subagents;
 use playhouse_supervisor::{
     harness::{Harness, HarnessBuilder},
@@ -65,12 +64,9 @@ pub async fn open(
         Some(plugins) => plugins.iter().map(|plugin| plugin.name.as_str()).collect(),
         None => defaults.to_vec(),
     };
-    let store = JournalStore::open(dir, JournalStoreConfig::default()).await?;
-    for damage in store.damages() {
-        tracing::error!("the store is damaged: {damage}");
-    }
+    let store = config.store.clone().open(dir).await?;
     let attachments = DirectoryAttachments::new(dir.join(ATTACHMENTS));
-    let builder = crate::minimal().store(store).attachments(attachments);
+    let builder = crate::minimal().shared_store(store).attachments(attachments);
     let mut builder = bounded(builder, &config.tools, dir);
     // Whether or not the plugin is hosted now: sessions of an earlier run must load.
     let kinds = [&playhouse_subagents::EVENT_KINDS[..], &playhouse_policies::EVENT_KINDS];

@@ -12,7 +12,7 @@ use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
     EventBatch, ListPage, ListQuery, OpenedSession, SessionStat, SessionWriter, Store, StoreError,
-    StoredSession, StoredTail,
+    StoreReader, StoredSession, StoredTail,
 };
 use playhouse_stores::MemoryStore;
 
@@ -149,26 +149,9 @@ fn copy(to: &MemoryStore, header: &Arc<SessionHeader>, events: &[Bytes], tail: O
     let _ = now(writer.close());
 }
 
-impl Store for Disk {
+impl StoreReader for Disk {
     fn describe(&self) -> String {
         "simulated disk".to_owned()
-    }
-
-    fn create<'a>(
-        &'a self,
-        header: &'a Arc<SessionHeader>,
-        inherited_event_count: u64,
-    ) -> BoxFuture<'a, Result<Arc<dyn SessionWriter>, StoreError>> {
-        let created = now(self.inner.create(header, inherited_event_count));
-        self.answer(created.map(|inner| self.writer(&header.id, inner)), false)
-    }
-
-    fn open_write<'a>(
-        &'a self,
-        id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<OpenedSession, StoreError>> {
-        let opened = now(self.inner.open_write(id));
-        self.answer(opened.map(|(inner, stored)| (self.writer(id, inner), stored)), false)
     }
 
     fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>> {
@@ -186,6 +169,29 @@ impl Store for Disk {
         self.inner.list(query)
     }
 
+    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
+        self.inner.get_value(key)
+    }
+}
+
+impl Store for Disk {
+    fn create<'a>(
+        &'a self,
+        header: &'a Arc<SessionHeader>,
+        inherited_event_count: u64,
+    ) -> BoxFuture<'a, Result<Arc<dyn SessionWriter>, StoreError>> {
+        let created = now(self.inner.create(header, inherited_event_count));
+        self.answer(created.map(|inner| self.writer(&header.id, inner)), false)
+    }
+
+    fn open_write<'a>(
+        &'a self,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<OpenedSession, StoreError>> {
+        let opened = now(self.inner.open_write(id));
+        self.answer(opened.map(|(inner, stored)| (self.writer(id, inner), stored)), false)
+    }
+
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
         self.inner.delete(id)
     }
@@ -196,10 +202,6 @@ impl Store for Disk {
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.inner.put_value(key, value)
-    }
-
-    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
-        self.inner.get_value(key)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

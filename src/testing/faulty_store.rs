@@ -10,7 +10,8 @@ use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
-    EventBatch, ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError, StoredSession,
+    EventBatch, ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError, StoreReader,
+    StoredSession,
 };
 
 /// An operation of a store or of a session's writer.
@@ -44,7 +45,7 @@ pub enum StoreOp {
 ///
 /// ```
 /// use playhouse::testing::{FaultyStore, StoreOp};
-/// use playhouse::plugin_api::store::{Store, StoreError};
+/// use playhouse::plugin_api::store::{Store, StoreError, StoreReader};
 ///
 /// # fn run(inner: impl Store) {
 /// let store = FaultyStore::new(inner);
@@ -124,34 +125,9 @@ impl fmt::Debug for FaultyStore {
     }
 }
 
-impl Store for FaultyStore {
+impl StoreReader for FaultyStore {
     fn describe(&self) -> String {
         format!("faulty {}", self.inner.describe())
-    }
-
-    fn create<'a>(
-        &'a self,
-        header: &'a Arc<SessionHeader>,
-        inherited_event_count: u64,
-    ) -> BoxFuture<'a, Result<Arc<dyn SessionWriter>, StoreError>> {
-        async move {
-            self.faults.check(StoreOp::Create)?;
-            let writer = self.inner.create(header, inherited_event_count).await?;
-            Ok(self.faults.writer(writer))
-        }
-        .boxed()
-    }
-
-    fn open_write<'a>(
-        &'a self,
-        id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<(Arc<dyn SessionWriter>, StoredSession), StoreError>> {
-        async move {
-            self.faults.check(StoreOp::OpenWrite)?;
-            let (writer, stored) = self.inner.open_write(id).await?;
-            Ok((self.faults.writer(writer), stored))
-        }
-        .boxed()
     }
 
     fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>> {
@@ -178,6 +154,40 @@ impl Store for FaultyStore {
         }
     }
 
+    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
+        match self.faults.check(StoreOp::Value) {
+            Ok(()) => self.inner.get_value(key),
+            Err(error) => failed(error),
+        }
+    }
+}
+
+impl Store for FaultyStore {
+    fn create<'a>(
+        &'a self,
+        header: &'a Arc<SessionHeader>,
+        inherited_event_count: u64,
+    ) -> BoxFuture<'a, Result<Arc<dyn SessionWriter>, StoreError>> {
+        async move {
+            self.faults.check(StoreOp::Create)?;
+            let writer = self.inner.create(header, inherited_event_count).await?;
+            Ok(self.faults.writer(writer))
+        }
+        .boxed()
+    }
+
+    fn open_write<'a>(
+        &'a self,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<(Arc<dyn SessionWriter>, StoredSession), StoreError>> {
+        async move {
+            self.faults.check(StoreOp::OpenWrite)?;
+            let (writer, stored) = self.inner.open_write(id).await?;
+            Ok((self.faults.writer(writer), stored))
+        }
+        .boxed()
+    }
+
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
         match self.faults.check(StoreOp::Delete) {
             Ok(()) => self.inner.delete(id),
@@ -192,13 +202,6 @@ impl Store for FaultyStore {
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         match self.faults.check(StoreOp::Value) {
             Ok(()) => self.inner.put_value(key, value),
-            Err(error) => failed(error),
-        }
-    }
-
-    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
-        match self.faults.check(StoreOp::Value) {
-            Ok(()) => self.inner.get_value(key),
             Err(error) => failed(error),
         }
     }

@@ -13,7 +13,7 @@ use playhouse::{
         mock_server::{MockOptions, MockServer},
         scripted::{Script, Stage},
     },
-    plugin_api::store::ListQuery,
+    plugin_api::store::{ListQuery, StoreReader},
 };
 use playhouse_stores::JournalReader;
 use serde_json::{Value, json};
@@ -90,13 +90,13 @@ fn difference(path: &str, one: &Value, other: &Value) -> Option<String> {
 }
 
 /// The sessions of a store, by their first prompt.
-fn sessions(house: &House) -> BTreeMap<String, Normal> {
-    let reader = JournalReader::open(house.path().join(".playhouse")).unwrap();
-    let page = reader.list(&ListQuery::default()).unwrap();
+async fn sessions(house: &House) -> BTreeMap<String, Normal> {
+    let reader = JournalReader::open(house.path().join(".playhouse")).await.unwrap();
+    let page = reader.list(ListQuery::default()).await.unwrap();
     let mut sessions = BTreeMap::new();
     for stat in page.sessions {
         let header: &SessionHeader = &stat.header;
-        let stored = reader.read(&header.id).unwrap();
+        let stored = reader.read(&header.id).await.unwrap();
         let events: Vec<Event> = stored
             .events
             .iter()
@@ -134,7 +134,7 @@ async fn check_job_over(model: &str) {
     };
     assert_eq!(ended.code, Some(0), "{ended:?}");
 
-    let (within, over) = (sessions(&within), sessions(&over));
+    let (within, over) = (sessions(&within).await, sessions(&over).await);
     assert_eq!(within.len(), 4);
     assert_eq!(within.keys().collect::<Vec<_>>(), over.keys().collect::<Vec<_>>());
     for (prompt, (child, events)) in within {

@@ -6,7 +6,7 @@ use playhouse::{
     models::scripted::Reply,
     plugin_api::{
         agent::Disposal,
-        store::{ListQuery, Store},
+        store::{ListQuery, StoreReader},
     },
 };
 use playhouse_stores::MemoryStore;

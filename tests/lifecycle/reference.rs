@@ -10,7 +10,7 @@ use playhouse::{
     models::scripted::{Call, Chunking, Fault, FaultKind, Reply},
     plugin_api::{
         prompt::{Context, Section},
-        store::{EventBatch, Store},
+        store::{EventBatch, Store, StoreReader},
         tool::tool_fn,
     },
 };

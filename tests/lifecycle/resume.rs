@@ -8,7 +8,7 @@ use playhouse::{
         repair::interrupted_closers,
     },
     models::scripted::{Fault, FaultKind, Reply, Script, ScriptedAdapter},
-    plugin_api::store::{EventBatch, Store, StoredTail},
+    plugin_api::store::{EventBatch, Store, StoreReader, StoredTail},
 };
 use playhouse_stores::{JournalStore, JournalStoreConfig, MemoryStore};
 use serde_json::json;

@@ -19,7 +19,7 @@ use playhouse::{
     plugin_api::{
         store::{
             EventBatch, ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError,
-            StoredSession,
+            StoreReader, StoredSession,
         },
         tool::{Tool, tool_fn},
     },
@@ -244,11 +244,32 @@ impl SessionWriter for GatedHandle {
     }
 }
 
-impl Store for Gated {
+impl StoreReader for Gated {
     fn describe(&self) -> String {
         "a gated store".to_owned()
     }
 
+    fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>> {
+        self.inner.read(id)
+    }
+
+    fn stat<'a>(
+        &'a self,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<SessionStat>, StoreError>> {
+        self.inner.stat(id)
+    }
+
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
+        self.inner.list(query)
+    }
+
+    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
+        self.inner.get_value(key)
+    }
+}
+
+impl Store for Gated {
     fn create<'a>(
         &'a self,
         header: &'a Arc<SessionHeader>,
@@ -271,21 +292,6 @@ impl Store for Gated {
         })
     }
 
-    fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>> {
-        self.inner.read(id)
-    }
-
-    fn stat<'a>(
-        &'a self,
-        id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<Option<SessionStat>, StoreError>> {
-        self.inner.stat(id)
-    }
-
-    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
-        self.inner.list(query)
-    }
-
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
         self.inner.delete(id)
     }
@@ -296,10 +302,6 @@ impl Store for Gated {
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.inner.put_value(key, value)
-    }
-
-    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
-        self.inner.get_value(key)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -10,7 +10,7 @@ use playhouse::{
     plugin_api::{
         agent::Agent,
         factory::{OpenTurn, loop_fn},
-        store::Store,
+        store::StoreReader,
     },
 };
 use playhouse_stores::MemoryStore;

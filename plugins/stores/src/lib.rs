@@ -9,12 +9,14 @@
 mod index;
 pub mod journal;
 mod journal_store;
+mod kind;
 mod memory;
+mod verify;
 
 #[cfg(test)]
 mod contract;
 
-pub use journal_store::{
-    CompactReport, JournalReader, JournalStore, JournalStoreConfig, VerifyReport, compact, verify,
-};
+pub use journal_store::{CompactReport, JournalReader, JournalStore, JournalStoreConfig, compact};
+pub use kind::{StoreConfig, StoreKind, open_reader};
 pub use memory::MemoryStore;
+pub use verify::{Progress, VerifyReport, verify};

@@ -12,8 +12,8 @@ use futures::FutureExt as _;
 use futures::future::{BoxFuture, ready};
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
-    EventBatch, ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError, StoredSession,
-    StoredTail,
+    EventBatch, ListPage, ListQuery, Revision, SessionStat, SessionWriter, Store, StoreError,
+    StoreReader, StoredSession, StoredTail,
 };
 
 use crate::journal_store::{ID_BYTES_MAX, check_new};
@@ -29,9 +29,12 @@ pub struct MemoryStore {
 struct Shelves {
     sessions: BTreeMap<SessionId, Kept>,
     values: BTreeMap<String, Bytes>,
+    lives: u64,
 }
 
 struct Kept {
+    /// Tells it from sessions that had its id before.
+    life: u64,
     header: Arc<SessionHeader>,
     inherited: u64,
     events: Vec<Bytes>,
@@ -48,6 +51,7 @@ impl Kept {
             header: Arc::clone(&self.header),
             event_count: self.events.len() as u64,
             size_bytes: self.events.iter().map(|event| event.len() as u64).sum(),
+            revision: Revision::new(self.life, self.events.len() as u64),
         }
     }
 
@@ -110,7 +114,9 @@ impl MemoryStore {
             return Err(StoreError::AlreadyExists { id: header.id.clone() });
         }
         let closed = Arc::new(AtomicBool::new(false));
+        shelves.lives += 1;
         let kept = Kept {
+            life: shelves.lives,
             header: Arc::clone(header),
             inherited,
             events: Vec::new(),
@@ -206,24 +212,9 @@ fn stored(kept: &Kept) -> StoredSession {
     }
 }
 
-impl Store for MemoryStore {
+impl StoreReader for MemoryStore {
     fn describe(&self) -> String {
         "memory".to_owned()
-    }
-
-    fn create<'a>(
-        &'a self,
-        header: &'a Arc<SessionHeader>,
-        inherited_event_count: u64,
-    ) -> BoxFuture<'a, Result<Arc<dyn SessionWriter>, StoreError>> {
-        async move { self.create_now(header, inherited_event_count) }.boxed()
-    }
-
-    fn open_write<'a>(
-        &'a self,
-        id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<(Arc<dyn SessionWriter>, StoredSession), StoreError>> {
-        async move { self.open_now(id) }.boxed()
     }
 
     fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>> {
@@ -241,6 +232,27 @@ impl Store for MemoryStore {
         async move { self.list_now(&query) }.boxed()
     }
 
+    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
+        async move { Ok(self.shelves()?.values.get(key).cloned()) }.boxed()
+    }
+}
+
+impl Store for MemoryStore {
+    fn create<'a>(
+        &'a self,
+        header: &'a Arc<SessionHeader>,
+        inherited_event_count: u64,
+    ) -> BoxFuture<'a, Result<Arc<dyn SessionWriter>, StoreError>> {
+        async move { self.create_now(header, inherited_event_count) }.boxed()
+    }
+
+    fn open_write<'a>(
+        &'a self,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<(Arc<dyn SessionWriter>, StoredSession), StoreError>> {
+        async move { self.open_now(id) }.boxed()
+    }
+
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
         async move { self.delete_now(id) }.boxed()
     }
@@ -251,10 +263,6 @@ impl Store for MemoryStore {
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         async move { self.put_now(key, value) }.boxed()
-    }
-
-    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
-        async move { Ok(self.shelves()?.values.get(key).cloned()) }.boxed()
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -9,6 +9,7 @@ use std::{
 
 use playhouse_messages::json::INTEGER_MAX;
 use playhouse_plugin_api::patterns::Patterns;
+use playhouse_stores::StoreConfig;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -128,11 +129,13 @@ struct ToolsEntry {
 }
 
 /// `[store]`
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct StoreEntry {
     /// The directory; relative to the file's. `.playhouse` if absent.
     dir: Option<Spanned<PathBuf>>,
+    /// `journal` or `memory`. `journal` if absent.
+    kind: Option<Spanned<String>>,
 }
 
 /// Reads a config's text.
@@ -245,7 +248,14 @@ impl Reader<'_> {
         }
         let calls = file.max_parallel_tool_calls.as_ref();
         let calls = calls.map(|at| self.positive(at, "max_parallel_tool_calls")).transpose()?;
-        let store_dir = file.store.and_then(|store| store.dir);
+        let StoreEntry { dir: store_dir, kind } = file.store.unwrap_or_default();
+        let store = match kind {
+            Some(kind) => match kind.get_ref().parse() {
+                Ok(found) => StoreConfig::new(found),
+                Err(fault) => return Err(self.fault(&kind, "store.kind", fault.to_string())),
+            },
+            None => StoreConfig::default(),
+        };
         if let Some(dir) = store_dir.as_ref().filter(|dir| dir.get_ref().as_os_str().is_empty()) {
             return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
         }
@@ -259,6 +269,7 @@ impl Reader<'_> {
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             tools: self.tools(file.tools)?,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
+            store,
         })
     }
 

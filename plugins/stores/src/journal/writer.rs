@@ -20,7 +20,7 @@ use super::record::{Record, encode_body};
 use super::segments::{list_segments, segment_path, segments_dir};
 
 /// Sizes of a journal.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct JournalConfig {
     /// A segment is sealed when the next batch would make it longer than this, in bytes. A batch

@@ -12,7 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
-    ListPage, ListQuery, SessionStat, StoreError, StoredSession, StoredTail,
+    ListPage, ListQuery, Revision, SessionStat, StoreError, StoredSession, StoredTail,
 };
 
 use super::claim::{Claim, Stored};
@@ -344,7 +344,9 @@ impl Core {
         session: &SessionMap,
     ) -> Result<SessionStat, StoreError> {
         let (header, _) = self.header(id, number, session)?;
-        Ok(SessionStat { header, event_count: session.next_seq, size_bytes: session.size_bytes })
+        let SessionMap { next_seq, size_bytes, .. } = *session;
+        let revision = Revision::new(number, next_seq);
+        Ok(SessionStat { header, event_count: next_seq, size_bytes, revision })
     }
 
     /// A page of the catalog.
@@ -463,7 +465,8 @@ impl Core {
 }
 
 fn stat_of_claim(claim: &Claim) -> SessionStat {
-    SessionStat { header: Arc::clone(&claim.header), event_count: 0, size_bytes: 0 }
+    let (header, revision) = (Arc::clone(&claim.header), Revision::new(0, 0));
+    SessionStat { header, event_count: 0, size_bytes: 0, revision }
 }
 
 /// A stored header. The version comes first: a header of another shape still says "upgrade". The

@@ -41,7 +41,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
-    ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError, StoredSession,
+    ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError, StoreReader, StoredSession,
 };
 use ractor::{Actor, ActorCell};
 
@@ -53,12 +53,13 @@ use core::Core;
 use job::Job;
 use keeper::{Keeper, KeeperArgs};
 use office::Office;
-pub use reading::{JournalReader, VerifyReport, verify};
+pub use reading::JournalReader;
+pub(crate) use reading::verify_journal;
 use session_writer::JournalSessionWriter;
 use tray::Tray;
 
 /// How a journal store behaves.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]
 pub struct JournalStoreConfig {
     /// Sizes of the journal.
@@ -125,7 +126,11 @@ impl JournalStore {
             what: format!("starting the committer of {}", core.describe()),
             cause: error.to_string(),
         })?;
-        Ok(Self { office: Arc::new(Office { core, tray, keeper }) })
+        let store = Self { office: Arc::new(Office { core, tray, keeper }) };
+        for damage in store.damages() {
+            tracing::error!(store = %store.describe(), "the store is damaged: {damage}");
+        }
+        Ok(store)
     }
 
     /// The actor that supervises the store's committer, for linking it below another.
@@ -210,11 +215,35 @@ async fn blocking<T: Send + 'static>(
     })
 }
 
-impl Store for JournalStore {
+impl StoreReader for JournalStore {
     fn describe(&self) -> String {
         self.office.core.describe()
     }
 
+    fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>> {
+        let id = id.clone();
+        self.ask(move |core| core.read(&id).map(|(session, _)| session)).boxed()
+    }
+
+    fn stat<'a>(
+        &'a self,
+        id: &'a SessionId,
+    ) -> BoxFuture<'a, Result<Option<SessionStat>, StoreError>> {
+        let id = id.clone();
+        self.ask(move |core| core.stat(&id)).boxed()
+    }
+
+    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
+        self.ask(move |core| core.list(&query)).boxed()
+    }
+
+    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
+        let key = key.as_bytes().to_vec();
+        self.ask(move |core| core.value(&key)).boxed()
+    }
+}
+
+impl Store for JournalStore {
     fn create<'a>(
         &'a self,
         header: &'a Arc<SessionHeader>,
@@ -267,23 +296,6 @@ impl Store for JournalStore {
         .boxed()
     }
 
-    fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>> {
-        let id = id.clone();
-        self.ask(move |core| core.read(&id).map(|(session, _)| session)).boxed()
-    }
-
-    fn stat<'a>(
-        &'a self,
-        id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<Option<SessionStat>, StoreError>> {
-        let id = id.clone();
-        self.ask(move |core| core.stat(&id)).boxed()
-    }
-
-    fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
-        self.ask(move |core| core.list(&query)).boxed()
-    }
-
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
         async move {
             self.check_open()?;
@@ -318,11 +330,6 @@ impl Store for JournalStore {
             self.office.submit(Job::Put { key, value }).await
         }
         .boxed()
-    }
-
-    fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
-        let key = key.as_bytes().to_vec();
-        self.ask(move |core| core.value(&key)).boxed()
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

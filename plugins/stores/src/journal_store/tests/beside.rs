@@ -12,15 +12,15 @@ async fn a_reader_beside_a_live_store_sees_prefixes_and_no_damage() {
     let readers: Vec<_> = (0..2)
         .map(|_| {
             let (ended, dir) = (Arc::clone(&ended), dir.path().to_path_buf());
-            tokio::task::spawn_blocking(move || {
+            tokio::spawn(async move {
                 let mut views = 0;
                 let mut seen = vec![0; 4];
                 loop {
                     let last = ended.load(std::sync::atomic::Ordering::Acquire);
-                    let reader = JournalReader::open(&dir).unwrap();
+                    let reader = JournalReader::open(&dir).await.unwrap();
                     assert_eq!(reader.damages(), []);
                     for (n, seen) in seen.iter_mut().enumerate() {
-                        let events = match reader.read(&format!("s{n}").into()) {
+                        let events = match reader.read(&format!("s{n}").into()).await {
                             Ok(session) => session.events,
                             Err(error) => {
                                 assert_eq!(error.code(), "SESSION_NOT_FOUND", "{error}");
@@ -33,7 +33,7 @@ async fn a_reader_beside_a_live_store_sees_prefixes_and_no_damage() {
                         assert_eq!(events, texts(0, count));
                         *seen = count;
                     }
-                    let report = verify(&dir).unwrap();
+                    let report = verify(&dir, |_| ()).unwrap();
                     assert!(report.is_whole(), "{report}");
                     views += 1;
                     if last {

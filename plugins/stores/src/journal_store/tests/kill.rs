@@ -90,7 +90,7 @@ async fn what_is_acknowledged_survives_kill_9() {
             }
         }
         let what = format!("seed {seed} cycle {cycle}");
-        let report = verify(dir.path()).unwrap();
+        let report = verify(dir.path(), |_| ()).unwrap();
         assert!(report.is_whole(), "{what}: {report}");
         let store = JournalStore::open(dir.path(), config()).await.unwrap();
         for n in 0..SESSIONS as usize {

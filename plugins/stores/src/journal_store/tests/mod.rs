@@ -15,6 +15,7 @@ use super::tray::Post;
 use super::*;
 use crate::contract::{batch, header, texts};
 use crate::journal::tests::model_disk::{Cut, Dice, Fault, ModelDisk, Op, seed};
+use crate::verify::verify;
 
 fn small() -> JournalStoreConfig {
     let mut config = JournalStoreConfig::default();
@@ -103,7 +104,7 @@ async fn a_killed_committer_loses_nothing_and_doubles_nothing() {
         assert_eq!(session.events, texts(0, 60));
     }
     store.close().await.unwrap();
-    let report = verify(dir.path()).unwrap();
+    let report = verify(dir.path(), |_| ()).unwrap();
     assert!(report.is_whole(), "{report}");
     println!("killed committers: cases run 6, faults found 0 ({} events)", report.events);
 }
@@ -311,9 +312,9 @@ async fn a_store_in_use_names_the_directory_and_the_process() {
     // Reading needs no lock.
     let writer = store.create(&header("s"), 0).await.unwrap();
     writer.append(batch(0, 3)).await.unwrap();
-    let reader = JournalReader::open(dir.path()).unwrap();
-    assert_eq!(reader.read(&"s".into()).unwrap().events, texts(0, 3));
-    assert_eq!(reader.list(&ListQuery::default()).unwrap().sessions.len(), 1);
+    let reader = JournalReader::open(dir.path()).await.unwrap();
+    assert_eq!(reader.read(&"s".into()).await.unwrap().events, texts(0, 3));
+    assert_eq!(reader.list(ListQuery::default()).await.unwrap().sessions.len(), 1);
     store.close().await.unwrap();
     JournalStore::open(dir.path(), small()).await.unwrap();
 }
@@ -356,7 +357,7 @@ async fn an_unclean_end_costs_a_check_and_a_damaged_index_is_made_anew() {
             assert_eq!(store.get_value("k").await, Ok(Some(Bytes::from_static(b"v"))), "{case}");
             store.close().await.unwrap();
         }
-        assert!(verify(&copy).unwrap().is_whole(), "{case}");
+        assert!(verify(&copy, |_| ()).unwrap().is_whole(), "{case}");
     }
     println!("unclean ends: cases run {}, faults found 0", cases.len());
 }
@@ -375,7 +376,7 @@ async fn damage_refuses_the_sessions_it_touches_and_no_others() {
     // The first batch is the first session's only one.
     bytes[400] ^= 4;
     std::fs::write(&path, &bytes).unwrap();
-    let report = verify(dir.path()).unwrap();
+    let report = verify(dir.path(), |_| ()).unwrap();
     assert!(!report.is_whole());
     assert_eq!(report.unreadable.len(), 1, "{report}");
     assert!(report.to_string().contains("segment 1 offset 48"), "{report}");
@@ -391,7 +392,7 @@ async fn damage_refuses_the_sessions_it_touches_and_no_others() {
     let writer = store.create(&header("new"), 0).await.unwrap();
     writer.append(batch(0, 1)).await.unwrap();
     store.close().await.unwrap();
-    assert_eq!(verify(dir.path()).unwrap().unreadable.len(), 1);
+    assert_eq!(verify(dir.path(), |_| ()).unwrap().unreadable.len(), 1);
 }
 
 #[tokio::test]
@@ -448,5 +449,5 @@ async fn a_compacted_store_is_smaller_and_whole() {
         writer.append(batch(0, 1)).await.unwrap();
         store.close().await.unwrap();
     }
-    assert!(verify(dir.path()).unwrap().is_whole());
+    assert!(verify(dir.path(), |_| ()).unwrap().is_whole());
 }

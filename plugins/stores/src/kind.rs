@@ -1,0 +1,135 @@
+//! Which store: one value to choose by, and the way back from a directory to its kind.
+
+use std::fmt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use playhouse_plugin_api::store::{Store, StoreError, StoreReader};
+
+use crate::{JournalReader, JournalStore, JournalStoreConfig, MemoryStore};
+
+/// The kinds of stores.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum StoreKind {
+    /// A journal with an index over it: the default.
+    Journal,
+    /// Nothing on disk.
+    Memory,
+}
+
+impl StoreKind {
+    /// All kinds of this build.
+    pub const ALL: &[Self] = &[Self::Journal, Self::Memory];
+
+    /// Its name in configs and on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Journal => "journal",
+            Self::Memory => "memory",
+        }
+    }
+
+    /// The kind of the store that lies in `dir`.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Argument`] if there is none, or one that this build does not have.
+    pub fn detect(dir: &Path) -> Result<Self, StoreError> {
+        if dir.join("format").exists() || dir.join("journal").is_dir() {
+            return Ok(Self::Journal);
+        }
+        Err(StoreError::Argument(format!("there is no store at {}", dir.display())))
+    }
+}
+
+impl fmt::Display for StoreKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for StoreKind {
+    type Err = StoreError;
+
+    fn from_str(name: &str) -> Result<Self, StoreError> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
+            StoreError::Argument(format!(
+                "no store is of the kind \"{name}\"; there are {}",
+                names.join(", ")
+            ))
+        })
+    }
+}
+
+/// Which store, and how it behaves.
+#[derive(Debug, Clone, PartialEq)]
+#[non_exhaustive]
+pub enum StoreConfig {
+    /// See [`JournalStore`].
+    Journal(JournalStoreConfig),
+    /// See [`MemoryStore`].
+    Memory,
+}
+
+impl StoreConfig {
+    /// A kind with its defaults.
+    pub fn new(kind: StoreKind) -> Self {
+        match kind {
+            StoreKind::Journal => Self::Journal(JournalStoreConfig::default()),
+            StoreKind::Memory => Self::Memory,
+        }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> StoreKind {
+        match self {
+            Self::Journal(_) => StoreKind::Journal,
+            Self::Memory => StoreKind::Memory,
+        }
+    }
+
+    /// Opens the store in `dir`, making one if there is none; in memory, `dir` is not touched.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Argument`] if a store of another kind lies there, and the kind's own.
+    pub async fn open(self, dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
+        if self.kind() != StoreKind::Memory
+            && let Ok(found) = StoreKind::detect(dir)
+            && found != self.kind()
+        {
+            return Err(StoreError::Argument(format!(
+                "the store at {} is of the kind {found}, not {}; name another directory, or the \
+                 kind that it has",
+                dir.display(),
+                self.kind()
+            )));
+        }
+        Ok(match self {
+            Self::Journal(config) => Arc::new(JournalStore::open(dir, config).await?),
+            Self::Memory => Arc::new(MemoryStore::new()),
+        })
+    }
+}
+
+impl Default for StoreConfig {
+    fn default() -> Self {
+        Self::new(StoreKind::Journal)
+    }
+}
+
+/// Opens the store in `dir` for reading, whatever its kind. Takes no lock, and works beside a process
+/// that writes it.
+///
+/// # Errors
+///
+/// [`StoreError::Argument`] if there is none, and the kind's own.
+pub async fn open_reader(dir: &Path) -> Result<Arc<dyn StoreReader>, StoreError> {
+    match StoreKind::detect(dir)? {
+        StoreKind::Journal => Ok(Arc::new(JournalReader::open(dir).await?)),
+        StoreKind::Memory => Err(StoreError::Argument("memory keeps no files".to_owned())),
+    }
+}

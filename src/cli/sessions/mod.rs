@@ -1,0 +1,186 @@
+//! `playhouse sessions`: what a store holds. What only looks takes no lock and changes nothing, so it
+//! works beside a running harness.
+
+mod list;
+mod show;
+mod transcript;
+mod tree;
+mod verify;
+
+use std::{path::PathBuf, sync::Arc};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use playhouse_messages::{
+    header::{Origin, SessionHeader},
+    id::SessionId,
+};
+use playhouse_plugin_api::store::{ListQuery, SessionStat, StoreReader};
+use playhouse_stores::open_reader;
+use serde_json::{Value, json};
+
+use super::{
+    config::Config,
+    exit::{CliError, EXIT_CODES, Exit},
+    house::store_dir,
+    output::{Format, tame},
+};
+
+/// Lists, shows and verifies stored sessions; works beside a running harness.
+#[derive(Debug, clap::Args)]
+#[command(after_long_help = EXIT_CODES)]
+pub struct Sessions {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    /// Lists the sessions of a store, by id.
+    List(Common),
+    /// Shows one session: a transcript, or with `--format jsonl` its events exactly as they are stored.
+    Show {
+        /// Which session.
+        id: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Shows which session delegated to which.
+    Tree(Common),
+    /// Reads every byte, folds every log and holds it against the invariants; exits with 6 if anything
+    /// is damaged.
+    Verify(Common),
+}
+
+/// What all of these commands take.
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// The store's directory [default: the config's, or .playhouse].
+    #[arg(long, value_name = "DIR")]
+    store: Option<PathBuf>,
+    /// The config, as docs/config.md describes it [default: playhouse.toml if it is there].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How results are shown.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+impl Common {
+    fn dir(&self) -> Result<PathBuf, CliError> {
+        Ok(store_dir(self.store.clone(), &Config::load(self.config.as_deref())?))
+    }
+
+    async fn open(&self) -> Result<Arc<dyn StoreReader>, CliError> {
+        let dir = self.dir()?;
+        if !dir.is_dir() {
+            let text = format!(
+                "there is no store at {}; name one with --store, or make one with `playhouse run`",
+                dir.display()
+            );
+            return Err(CliError::Usage(text));
+        }
+        Ok(open_reader(&dir).await?)
+    }
+}
+
+impl Sessions {
+    /// Runs the command.
+    ///
+    /// # Errors
+    ///
+    /// If the store or the session cannot be read.
+    pub async fn run(self) -> Result<Exit, CliError> {
+        match self.command {
+            Command::List(common) => list::run(&common).await,
+            Command::Show { id, common } => show::run(&SessionId::from(id), &common).await,
+            Command::Tree(common) => tree::run(&common).await,
+            Command::Verify(common) => verify::run(&common).await,
+        }
+    }
+}
+
+/// The whole catalog.
+async fn all(reader: &dyn StoreReader) -> Result<Vec<SessionStat>, CliError> {
+    let mut stats = Vec::new();
+    let mut query = ListQuery::default();
+    loop {
+        let page = reader.list(query.clone()).await?;
+        stats.extend(page.sessions);
+        match page.next {
+            Some(next) => query.after = Some(next),
+            None => return Ok(stats),
+        }
+    }
+}
+
+fn stat_json(stat: &SessionStat) -> Value {
+    let mut value = json!(*stat.header);
+    value["events"] = stat.event_count.into();
+    value["bytes"] = stat.size_bytes.into();
+    value
+}
+
+fn stat_line(stat: &SessionStat) -> String {
+    let header = &stat.header;
+    let kind = match (header.origin, &header.parent_session) {
+        (Some(Origin::Subagent), Some(parent)) => format!("  sub-agent of {parent}"),
+        (None, Some(parent)) => format!("  fork of {parent}"),
+        (_, None) => String::new(),
+    };
+    let facts = format!(
+        "{}  {}  {:>6} events  {:>9} bytes{kind}",
+        header.id,
+        utc(header.created_at),
+        stat.event_count,
+        stat.size_bytes
+    );
+    tame(&facts)
+}
+
+/// Epoch milliseconds as a date and a time.
+fn utc(millis: u64) -> String {
+    let (days, secs) = (millis / 86_400_000, millis / 1000 % 86_400);
+    // Howard Hinnant's `civil_from_days`, for days from 1970 on.
+    let z = days + 719_468;
+    let (era, doe) = (z / 146_097, z % 146_097);
+    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
+    let doy = doe - (365 * yoe + yoe / 4 - yoe / 100);
+    let mp = (5 * doy + 2) / 153;
+    let (day, month) = (doy - (153 * mp + 2) / 5 + 1, if mp < 10 { mp + 3 } else { mp - 9 });
+    let year = yoe + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (secs / 3600, secs / 60 % 60, secs % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// A bar on standard error, if that is a terminal.
+fn progress(sessions: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(sessions), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} sessions, {eta} left");
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+fn title(header: &SessionHeader) -> String {
+    let mut parts = vec![format!("session {}", header.id), utc(header.created_at)];
+    if let Some(parent) = &header.parent_session {
+        parts.push(format!("parent {parent}"));
+    }
+    if let Some(cwd) = &header.cwd {
+        parts.push(format!("in {cwd}"));
+    }
+    tame(&parts.join("  "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_400_000), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_767_225_599_999), "2025-12-31T23:59:59Z");
+    }
+}
