@@ -41,6 +41,8 @@
 mod base;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "cli")]
+pub mod crash_test;
 #[cfg(feature = "sim")]
 pub mod sim;
 #[cfg(feature = "testing")]

@@ -9,11 +9,14 @@ mod catalog;
 mod children;
 mod cli;
 mod crash;
+mod crash_test;
 mod deaths;
 mod fuzz;
 mod images;
 mod invariants;
 mod lifecycle;
+#[cfg(target_os = "linux")]
+mod power_loss;
 mod recovery;
 mod replay;
 mod scenarios;
