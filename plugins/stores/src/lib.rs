@@ -13,8 +13,8 @@ mod kind;
 mod memory;
 mod verify;
 
-#[cfg(test)]
-mod contract;
+#[cfg(any(test, feature = "testing"))]
+pub mod contract;
 
 pub use journal_store::{CompactReport, JournalReader, JournalStore, JournalStoreConfig, compact};
 pub use kind::{StoreConfig, StoreKind, open_reader};
