@@ -6,7 +6,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that meets an error has failed"))]
 
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "faults"))]
 mod fault;
 mod index;
 pub mod journal;
@@ -15,10 +15,10 @@ mod kind;
 mod memory;
 mod verify;
 
-#[cfg(test)]
-mod contract;
-
 #[cfg(any(test, feature = "testing"))]
+pub mod contract;
+
+#[cfg(any(test, feature = "faults"))]
 pub use fault::{FaultMoment, FaultOp, FaultPoint};
 pub use journal_store::{CompactReport, JournalReader, JournalStore, JournalStoreConfig, compact};
 pub use kind::{StoreConfig, StoreKind, open_reader};
