@@ -21,5 +21,6 @@ mod scenarios;
 mod sim;
 mod testing;
 mod tools;
+mod transfer;
 mod turns;
 mod windows;
