@@ -24,5 +24,6 @@ mod scenarios;
 mod sim;
 mod testing;
 mod tools;
+mod transfer;
 mod turns;
 mod windows;

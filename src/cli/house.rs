@@ -35,7 +35,7 @@ use super::{
 pub const DEFAULT_STORE: &str = ".playhouse";
 
 /// Where the images of sessions are kept, in the store's directory.
-const ATTACHMENTS: &str = "attachments";
+pub const ATTACHMENTS: &str = "attachments";
 /// The directory of spilled tool outputs, in that of the store.
 pub const SPILLS: &str = "spills";
 

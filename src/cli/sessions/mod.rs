@@ -1,6 +1,8 @@
 //! `playhouse sessions`: what a store holds. What only looks takes no lock and changes nothing, so it
 //! works beside a running harness.
 
+mod export;
+mod import;
 mod list;
 mod show;
 mod transcript;
@@ -25,7 +27,8 @@ use super::{
     output::{Format, tame},
 };
 
-/// Lists, shows and verifies stored sessions; works beside a running harness.
+/// Lists, shows, verifies, exports and imports stored sessions; all but `import` works beside a running
+/// harness.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Sessions {
@@ -49,6 +52,10 @@ enum Command {
     /// Reads every byte, folds every log and holds it against the invariants; exits with 6 if anything
     /// is damaged.
     Verify(Common),
+    /// Writes sessions as JSON lines, with their images.
+    Export(export::Export),
+    /// Reads exported sessions, and logs of the reference harness, into a store.
+    Import(import::Import),
 }
 
 /// What all of these commands take.
@@ -95,6 +102,8 @@ impl Sessions {
             Command::Show { id, common } => show::run(&SessionId::from(id), &common).await,
             Command::Tree(common) => tree::run(&common).await,
             Command::Verify(common) => verify::run(&common).await,
+            Command::Export(export) => export::run(export).await,
+            Command::Import(import) => import::run(import).await,
         }
     }
 }
