@@ -68,6 +68,7 @@ pub use playhouse_plugin_api::{
     agent::{Agent, AgentError, Prompt},
     cancel::CancelToken,
     creation::{AgentHandle, CreateError, NewAgent},
+    fork::ForkPoint,
     options::{AgentOptions, Durability},
     plugin::{Plugin, PluginContext},
     scope::Scope,

@@ -11,6 +11,7 @@ mod cli;
 mod crash;
 mod crash_test;
 mod deaths;
+mod durability;
 mod fuzz;
 mod images;
 mod invariants;

@@ -8,13 +8,16 @@ use std::{
 use playhouse_messages::{
     chunk::Failure,
     event::{CancelCause, TurnEndReason},
+    id::SessionId,
 };
 use playhouse_plugin_api::{
     agent::{Agent, AgentError, Prompt},
     cancel::CancelToken,
     creation::NewAgent,
     options::AgentOptions,
+    store::StoreError,
 };
+use playhouse_stores::StoreKind;
 use playhouse_supervisor::harness::Harness;
 
 use super::{
@@ -95,6 +98,13 @@ impl Run {
         let images = images.collect::<Result<Vec<_>, _>>()?;
         let signal = signals::listen()?;
         let dir = house::store_dir(self.store, &config);
+        if let SessionChoice::Resume(id) = &plan.session
+            && StoreKind::detect(&dir).is_err()
+        {
+            // Opening it would make it.
+            let (id, store) = (SessionId::from(id.as_str()), dir.display().to_string());
+            return Err(StoreError::NotFound { id, store }.into());
+        }
         // The same tools whatever model is asked, so that a job can be compared over routes; a config
         // names its own.
         let harness = house::open(&config, &plan.providers, &dir, &PLUGINS).await?;

@@ -1,6 +1,6 @@
 //! What a client may ask for.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use playhouse_messages::{
     content::ContentBlock,
@@ -9,11 +9,7 @@ use playhouse_messages::{
     message::{Message, SharedMessage, Source},
     session::InboxEdit,
 };
-use playhouse_plugin_api::{
-    agent::Agent,
-    creation::{AgentHandle, NewAgent},
-    options::AgentOptions,
-};
+use playhouse_plugin_api::{agent::Agent, creation::AgentHandle};
 use playhouse_supervisor::harness::Harness;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -21,14 +17,11 @@ use serde_json::{Value, json};
 use super::{
     client_tools::{ClientTools, Description},
     images::{self, InlineImage},
+    make::Make,
     notify::Told,
     wire::{RpcError, to_json},
 };
-use crate::cli::{
-    config::AgentConfig,
-    house,
-    providers::{DEFAULT_MODEL, Providers},
-};
+use crate::cli::{config::AgentConfig, providers::Providers};
 
 /// Events that one `session/log` gives unless told otherwise, and at most.
 const LOG_PAGE: u64 = 1000;
@@ -44,21 +37,6 @@ pub(super) struct Server {
 
 /// JSON text, or why there is none.
 pub(super) type Answer = Result<String, RpcError>;
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct MakeParams {
-    id: Option<String>,
-    session_id: Option<String>,
-    agent: Option<String>,
-    provider: Option<String>,
-    model: Option<String>,
-    reasoning_effort: Option<String>,
-    max_tokens: Option<u64>,
-    max_steps: Option<u32>,
-    max_depth: Option<u32>,
-    cwd: Option<PathBuf>,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -159,8 +137,8 @@ impl Server {
     /// mailbox before the first wait gets there in that order.
     pub(super) async fn serve(self: Arc<Self>, method: String, params: Value) -> Answer {
         match method.as_str() {
-            "agent/create" => self.make(read(params)?, false).await,
-            "agent/resume" => self.make(read(params)?, true).await,
+            "agent/create" => self.make(read(params)?, Make::Fresh).await,
+            "agent/resume" => self.make(read(params)?, Make::Stored).await,
             "agent/prompt" => self.prompt(read(params)?).await,
             "agent/send" => self.send(read(params)?, None).await,
             "agent/followup" => self.send(read(params)?, Some((InboxTarget::NextTurn, true))).await,
@@ -177,6 +155,7 @@ impl Server {
             "attachment/put" => self.put_attachment(read(params)?).await,
             "config/set" => self.configure(read(params)?),
             "session/log" => self.log(read(params)?).await,
+            "session/fork" => self.make(read(params)?, Make::Fork).await,
             "session/flush" => self.flush(read(params)?).await,
             "session/usage" => self.usage(read::<SessionParams>(params)?.session.into()).await,
             "tool/register" => self.register(read(params)?),
@@ -196,72 +175,6 @@ impl Server {
 
     fn message_id(&self) -> MessageId {
         self.harness.world().ids.message()
-    }
-
-    async fn make(&self, params: MakeParams, resume: bool) -> Answer {
-        let new = self.new_agent(&params)?;
-        let id = match (params.id, params.session_id, resume) {
-            (id, None, false) => id,
-            (None, Some(id), true) => Some(id),
-            (_, _, false) => {
-                let text = "agent/create takes an `id`; `sessionId` is for agent/resume";
-                return Err(RpcError::invalid_params(text));
-            }
-            (_, _, true) => {
-                let text = "agent/resume takes exactly a `sessionId`";
-                return Err(RpcError::invalid_params(text));
-            }
-        };
-        let made = match (id, resume) {
-            (Some(id), true) => self.harness.resume(id, new).await,
-            (Some(id), false) => self.harness.create(new.id(id)).await,
-            (None, _) => self.harness.create(new).await,
-        };
-        let agent = made.map_err(|error| RpcError::from(error.0))?;
-        self.told.joined(&agent).await;
-        ok(json!({"agent": agent.id(), "events": agent.session().log().len()}))
-    }
-
-    fn new_agent(&self, params: &MakeParams) -> Result<NewAgent, RpcError> {
-        let entry = match &params.agent {
-            None => None,
-            Some(label) => {
-                let found = self.agents.iter().find(|agent| agent.id == *label);
-                let missing = || {
-                    let text = format!("the config has no agent \"{label}\"; add an [[agent]]");
-                    RpcError::application("UNKNOWN_AGENT_CONFIG", text)
-                };
-                Some(found.ok_or_else(missing)?)
-            }
-        };
-        let mut options = entry.map_or_else(
-            || AgentOptions::new().model(DEFAULT_MODEL.0, DEFAULT_MODEL.1),
-            house::options,
-        );
-        match (&params.provider, &params.model) {
-            (None, None) => {}
-            (Some(provider), Some(model)) => options = options.model(provider, model),
-            _ => return Err(RpcError::invalid_params("`provider` and `model` go together")),
-        }
-        if let Some(effort) = &params.reasoning_effort {
-            options = options.reasoning_effort(effort);
-        }
-        if let Some(max) = params.max_tokens {
-            options = options.max_tokens(max);
-        }
-        if let Some(max) = params.max_steps {
-            options = options.max_steps(max);
-        }
-        if let Some(max) = params.max_depth {
-            options = options.max_depth(max);
-        }
-        if let Some(model) = &options.model {
-            self.providers.check(&model.provider)?;
-        }
-        let cwd = params.cwd.as_deref().or_else(|| entry.and_then(|agent| agent.cwd.as_deref()));
-        let new = NewAgent::new(options).cwd(house::working_dir(cwd)?);
-        let declared = params.model.is_some() || entry.is_some_and(|agent| agent.model.is_some());
-        Ok(if declared { house::declaring(new) } else { new })
     }
 
     /// The message that is meant, and whether its id is the client's, so that sending it again is no

@@ -6,6 +6,7 @@
 
 mod client_tools;
 mod images;
+mod make;
 mod methods;
 mod models;
 mod notify;

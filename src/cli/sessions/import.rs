@@ -111,7 +111,13 @@ impl Into {
                             Err(error) => {
                                 failed += 1;
                                 let error = refused(error);
-                                self.refuse(&name, Some(&id), error.code(), &error.line(), &mut out)?;
+                                self.refuse(
+                                    &name,
+                                    Some(&id),
+                                    error.code(),
+                                    &error.line(),
+                                    &mut out,
+                                )?;
                             }
                         }
                     }
@@ -123,7 +129,9 @@ impl Into {
                 out.flush()?;
             }
             if !any {
-                return Err(CliError::Usage(format!("{name} is empty; nothing was imported from it")));
+                return Err(CliError::Usage(format!(
+                    "{name} is empty; nothing was imported from it"
+                )));
             }
         }
         Ok(match (stored, failed) {
@@ -153,7 +161,8 @@ impl Into {
             });
             return out.line(&line.to_string());
         }
-        let text = format!("session {id}: {events} events, {attachments} images, {}", report.source);
+        let text =
+            format!("session {id}: {events} events, {attachments} images, {}", report.source);
         out.line(&tame(&text))?;
         for (note, count) in &report.notes {
             out.line(&tame(&format!("  {note}: {count}")))?;

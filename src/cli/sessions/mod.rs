@@ -2,6 +2,7 @@
 //! works beside a running harness.
 
 mod export;
+mod fork;
 mod import;
 mod list;
 mod show;
@@ -16,7 +17,10 @@ use playhouse_messages::{
     header::{Origin, SessionHeader},
     id::SessionId,
 };
-use playhouse_plugin_api::store::{ListQuery, SessionStat, StoreReader};
+use playhouse_plugin_api::{
+    fork::ForkPoint,
+    store::{ListQuery, SessionStat, StoreReader},
+};
 use playhouse_stores::open_reader;
 use serde_json::{Value, json};
 
@@ -27,8 +31,8 @@ use super::{
     output::{Format, tame},
 };
 
-/// Lists, shows, verifies, exports and imports stored sessions; all but `import` works beside a running
-/// harness.
+/// Lists, shows, verifies, forks, exports and imports stored sessions. Whatever only reads works beside
+/// a running harness.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Sessions {
@@ -44,6 +48,20 @@ enum Command {
     Show {
         /// Which session.
         id: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Makes a session that begins as a copy of another one, and prints its id. Needs the store for
+    /// itself; a running `playhouse rpc` forks by `session/fork`.
+    Fork {
+        /// Which session to fork; it is not changed.
+        id: String,
+        /// The last event that the fork inherits, by its seq [default: the last one].
+        #[arg(long, value_name = "SEQ")]
+        at: Option<u64>,
+        /// The fork's id [default: a fresh one].
+        #[arg(long = "id", value_name = "NEW")]
+        new: Option<String>,
         #[command(flatten)]
         common: Common,
     },
@@ -100,6 +118,10 @@ impl Sessions {
         match self.command {
             Command::List(common) => list::run(&common).await,
             Command::Show { id, common } => show::run(&SessionId::from(id), &common).await,
+            Command::Fork { id, at, new, common } => {
+                let from = ForkPoint { session: id.into(), boundary: at };
+                fork::run(from, new.map(SessionId::from), &common).await
+            }
             Command::Tree(common) => tree::run(&common).await,
             Command::Verify(common) => verify::run(&common).await,
             Command::Export(export) => export::run(export).await,

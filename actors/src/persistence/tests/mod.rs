@@ -210,10 +210,8 @@ impl Rig {
 
     /// Starts a writer, as the supervisor does.
     async fn spawn(&self) -> ActorRef<WriterMessage> {
-        let args = WriterArgs {
-            cell: self.cell.clone(),
-            handle: Arc::clone(self.cell.handle().unwrap()),
-        };
+        let args =
+            WriterArgs { cell: self.cell.clone(), handle: Arc::clone(self.cell.handle().unwrap()) };
         let (actor, _) = Actor::spawn(None, WriterActor, args).await.unwrap();
         self.cell.writer.fill(actor.clone());
         actor

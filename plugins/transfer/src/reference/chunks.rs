@@ -131,9 +131,8 @@ impl Attempts {
     ) -> Result<(), ImportError> {
         let at = |key: &str| message.data(key).and_then(Value::as_u64);
         let (turn, step) = (at("turn"), at("step"));
-        let same = |open: &Attempt| {
-            turn == Some(open.at.turn.into()) && step == Some(open.at.step.into())
-        };
+        let same =
+            |open: &Attempt| turn == Some(open.at.turn.into()) && step == Some(open.at.step.into());
         if !self.open.as_ref().is_some_and(same) {
             self.settle(out, report)?;
         }

@@ -16,7 +16,9 @@ impl Prompt {
     /// Takes the prompt out of a header, and says it where the model would have read it: first, and in
     /// the same place when it changes.
     pub(super) fn take(&mut self, header: &mut Draft, out: &mut Drafts, report: &mut Report) {
-        let Some(data) = header.event.get_mut("data").and_then(Value::as_object_mut) else { return };
+        let Some(data) = header.event.get_mut("data").and_then(Value::as_object_mut) else {
+            return;
+        };
         let Some(inner) = data.get_mut("header").and_then(Value::as_object_mut) else { return };
         let text = match inner.shift_remove("system") {
             Some(Value::String(text)) => text,
