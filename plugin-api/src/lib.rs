@@ -24,6 +24,7 @@ pub mod session;
 pub mod slot;
 pub mod store;
 pub mod tool;
+pub mod undurable;
 pub mod validators;
 pub mod watch;
 pub mod world;

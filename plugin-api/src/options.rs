@@ -8,6 +8,8 @@ use std::{
 
 use playhouse_messages::config::ModelChoice;
 
+use crate::undurable::UNDURABLE_BYTES_DEFAULT;
+
 /// Steps that a turn may have unless told otherwise.
 pub const MAX_STEPS_DEFAULT: u32 = 100;
 
@@ -167,14 +169,18 @@ pub struct Limits {
     max_parallel_tool_calls: AtomicUsize,
     /// How long started tools and hooks are awaited after a cancel.
     pub grace: Duration,
+    /// How many bytes all sessions together may have accepted and not made durable before senders and
+    /// streams wait. A change counts for harnesses that are started after it.
+    pub undurable_bytes: u64,
 }
 
 impl Limits {
-    /// The defaults: 10 tool calls at once, 10 s of grace.
+    /// The defaults: 10 tool calls at once, 10 s of grace, 64 MiB not durable.
     pub fn new() -> Self {
         Self {
             max_parallel_tool_calls: AtomicUsize::new(MAX_PARALLEL_TOOL_CALLS_DEFAULT),
             grace: Duration::from_secs(10),
+            undurable_bytes: UNDURABLE_BYTES_DEFAULT,
         }
     }
 

@@ -207,6 +207,10 @@ pub(super) async fn dispatch(
             stream.push(timed.clone());
         }
         shown.show(batch);
+        if session.is_behind() {
+            // The provider's credit: nobody takes its chunks meanwhile.
+            job.cancel.race(session.caught_up()).await;
+        }
     }
     let message_id = job.world.ids.message();
     Streamed::Stream { stream: Box::new(stream), end: end.unwrap_or(StreamEnd::Ended), message_id }

@@ -294,7 +294,14 @@ impl Creation<'_> {
             }
         };
         let known = world.known.clone();
-        let cell = SessionCell::new(&core, inherited_event_count, known, handle, stored);
+        let cell = SessionCell::new(
+            &core,
+            inherited_event_count,
+            known,
+            handle,
+            stored,
+            world.undurable.clone(),
+        );
         let runtime_parent =
             new.runtime_parent.clone().or_else(|| core.header().delegated_by().cloned());
         let mut options = new.options.clone();

@@ -22,6 +22,7 @@ use playhouse_plugin_api::{
     service::Services,
     store::Store,
     tool::{ToolBatchExecutor, ToolPipeline, ToolRegistry},
+    undurable::Undurable,
     validators::{ValidatorFilter, Validators},
     watch,
     world::{Providers, World},
@@ -207,6 +208,14 @@ impl HarnessBuilder {
         self
     }
 
+    /// How many bytes all sessions together may have accepted and not made durable before senders and
+    /// streams wait for the store; 64 MiB unless told otherwise. A machine of 256 MiB does well with 4.
+    #[must_use]
+    pub fn undurable_bytes(mut self, bytes: u64) -> Self {
+        self.limits.undurable_bytes = bytes;
+        self
+    }
+
     /// Starts the harness on the current tokio runtime; the library makes none. Its plugins are set
     /// up when this returns, except those that wait for a service.
     ///
@@ -234,6 +243,7 @@ impl HarnessBuilder {
             services: Services::new(),
             agents: AgentRegistry::new(),
             store: self.store,
+            undurable: Undurable::new(self.limits.undurable_bytes),
             attachments: self.attachments,
             known: Arc::new(self.known),
             validators: Validators::new(self.validators),

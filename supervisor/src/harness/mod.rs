@@ -260,7 +260,7 @@ async fn watch_root(root: JoinHandle<()>, maker: Maker, state: watch::Sender<Har
         agent.cell().supervisor.close();
         agent.cell().actor.close();
         agent.session().cell().appender.close();
-        agent.session().cell().writer.close();
+        agent.session().cell().close_writer();
         agent.cell().set_disposal(playhouse_plugin_api::agent::Disposal::Disposed);
         if world.agents.remove(&agent) {
             world.hooks.disposed.tell(agent.scope(), &agent);
