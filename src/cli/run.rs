@@ -3,6 +3,7 @@
 use std::{
     io::Read,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use playhouse_messages::{
@@ -23,11 +24,12 @@ use playhouse_supervisor::harness::Harness;
 use super::{
     config::{AgentConfig, Config, PLUGINS, SessionChoice},
     exit::{CliError, EXIT_CODES, Exit},
-    follow::follow_all,
+    follow::{Which, follow},
     house,
     images::{self, Image},
     output::{Format, LAST_WORDS, Paint},
     providers::{DEFAULT_MODEL, Providers},
+    rpc::{Control, Desk},
     show::{End, Screen},
     signals,
 };
@@ -108,7 +110,12 @@ impl Run {
         // The same tools whatever model is asked, so that a job can be compared over routes; a config
         // names its own.
         let harness = house::open(&config, &plan.providers, &dir, &PLUGINS).await?;
-        let (seen, followers) = follow_all(harness.world())?;
+        let (seen, followers) = follow(harness.world(), Which::New)?;
+        #[cfg(unix)]
+        let control = {
+            let (harness, providers) = (harness.clone(), Arc::new(plan.providers));
+            Control::listen(&dir, Desk { harness, providers, agents: config.agents.into() })
+        };
         let screen = Screen::start(seen, self.format, Paint::stderr());
         let turn = async {
             let Some(made) = signal
@@ -124,7 +131,13 @@ impl Run {
             turn(&harness, agent.agent(), prompt, &signal, screen.closed()).await
         };
         let ended = turn.await;
+        #[cfg(unix)]
+        control.iter().for_each(Control::end);
         let down = harness.shutdown().await;
+        #[cfg(unix)]
+        if let Some(control) = control {
+            control.close().await;
+        }
         let last = ended.as_ref().ok().cloned();
         let last_words = async {
             followers.finish().await;

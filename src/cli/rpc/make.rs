@@ -45,16 +45,16 @@ impl Server {
         let made = match (make, id, session_id, session, at) {
             (Make::Fresh, id, None, None, None) => {
                 new.id = id.map(SessionId::from);
-                self.harness.create(new).await
+                self.desk.harness.create(new).await
             }
-            (Make::Stored, None, Some(id), None, None) => self.harness.resume(id, new).await,
+            (Make::Stored, None, Some(id), None, None) => self.desk.harness.resume(id, new).await,
             (Make::Fork, id, None, Some(session), boundary) => {
                 new.id = id.map(SessionId::from);
                 if cwd.is_none() {
                     // The source's.
                     new.cwd = None;
                 }
-                self.harness.fork(ForkPoint { session: session.into(), boundary }, new).await
+                self.desk.harness.fork(ForkPoint { session: session.into(), boundary }, new).await
             }
             (Make::Fresh, ..) => {
                 let text = "agent/create takes an `id`; `sessionId` is for agent/resume, \
@@ -84,7 +84,7 @@ impl Server {
         let entry = match &params.agent {
             None => None,
             Some(label) => {
-                let found = self.agents.iter().find(|agent| agent.id == *label);
+                let found = self.desk.agents.iter().find(|agent| agent.id == *label);
                 let missing = || {
                     let text = format!("the config has no agent \"{label}\"; add an [[agent]]");
                     RpcError::application("UNKNOWN_AGENT_CONFIG", text)
@@ -114,7 +114,7 @@ impl Server {
             options = options.max_depth(max);
         }
         if let Some(model) = &options.model {
-            self.providers.check(&model.provider)?;
+            self.desk.providers.check(&model.provider)?;
         }
         let cwd = params.cwd.as_deref().or_else(|| entry.and_then(|agent| agent.cwd.as_deref()));
         let new = NewAgent::new(options).cwd(house::working_dir(cwd)?);

@@ -10,27 +10,24 @@ use playhouse_messages::{
     session::InboxEdit,
 };
 use playhouse_plugin_api::{agent::Agent, creation::AgentHandle};
-use playhouse_supervisor::harness::Harness;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
     client_tools::{ClientTools, Description},
+    connection::Desk,
     images::{self, InlineImage},
     make::Make,
     notify::Told,
     wire::{RpcError, to_json},
 };
-use crate::cli::{config::AgentConfig, providers::Providers};
 
 /// Events that one `session/log` gives unless told otherwise, and at most.
 const LOG_PAGE: u64 = 1000;
 
 /// What requests are served from.
 pub(super) struct Server {
-    pub(super) harness: Harness,
-    pub(super) providers: Providers,
-    pub(super) agents: Vec<AgentConfig>,
+    pub(super) desk: Desk,
     pub(super) told: Told,
     pub(super) tools: Arc<ClientTools>,
 }
@@ -165,7 +162,7 @@ impl Server {
     }
 
     pub(super) fn agent(&self, id: &str) -> Result<Agent, RpcError> {
-        self.harness.agent(&SessionId::from(id)).ok_or_else(|| {
+        self.desk.harness.agent(&SessionId::from(id)).ok_or_else(|| {
             let text = format!(
                 "no agent \"{id}\" is live; make one with agent/create, or agent/resume its session"
             );
@@ -174,7 +171,7 @@ impl Server {
     }
 
     fn message_id(&self) -> MessageId {
-        self.harness.world().ids.message()
+        self.desk.harness.world().ids.message()
     }
 
     /// The message that is meant, and whether its id is the client's, so that sending it again is no
@@ -184,7 +181,7 @@ impl Server {
         let (content, message) = match (text, content, message) {
             (Some(text), None, None) => (vec![ContentBlock::text(text)], None),
             (None, Some(content), None) => {
-                let store = &*self.harness.world().attachments;
+                let store = &*self.desk.harness.world().attachments;
                 (images::blocks(store, content).await?, None)
             }
             (None, None, Some(message)) if message_id.is_none() => (Vec::new(), Some(message)),
@@ -263,7 +260,7 @@ impl Server {
                 let text = "`tree` drops pending input everywhere: it excludes `keepInbox`";
                 return Err(RpcError::invalid_params(text));
             }
-            (true, false) => self.harness.cancel_tree(&agent, cause),
+            (true, false) => self.desk.harness.cancel_tree(&agent, cause),
             (false, keep_inbox) => {
                 agent.cancel_with(cause, keep_inbox);
                 1
@@ -292,7 +289,7 @@ impl Server {
     }
 
     fn list(&self) -> Answer {
-        let agents = self.harness.agents();
+        let agents = self.desk.harness.agents();
         let agents: Vec<_> = agents
             .iter()
             .map(|agent| {
@@ -329,13 +326,13 @@ impl Server {
     }
 
     async fn put_attachment(&self, image: InlineImage) -> Answer {
-        let attachment = image.put(&*self.harness.world().attachments).await?;
+        let attachment = image.put(&*self.desk.harness.world().attachments).await?;
         ok(json!({"attachment": attachment}))
     }
 
     fn configure(&self, params: ConfigParams) -> Answer {
         let calls = params.max_parallel_tool_calls;
-        if !self.harness.world().limits.set_max_parallel_tool_calls(calls) {
+        if !self.desk.harness.world().limits.set_max_parallel_tool_calls(calls) {
             return Err(RpcError::invalid_params("`maxParallelToolCalls` must be positive"));
         }
         ok(json!({"maxParallelToolCalls": calls}))
@@ -345,14 +342,14 @@ impl Server {
         let limit = params.limit.unwrap_or(LOG_PAGE).min(LOG_PAGE);
         let id = SessionId::from(params.session);
         let until = params.from.saturating_add(limit);
-        let (events, end) = match self.harness.agent(&id) {
+        let (events, end) = match self.desk.harness.agent(&id) {
             Some(agent) => {
                 let log = agent.session().log();
                 let events = log.range(params.from..until).map(|event| event.to_json());
                 (events.collect::<Vec<_>>(), log.len())
             }
             None => {
-                let Some(store) = self.harness.world().store.clone() else {
+                let Some(store) = self.desk.harness.world().store.clone() else {
                     return Err(RpcError::application("NO_STORE", "there is no store"));
                 };
                 let stored = store.read(&id).await?;
@@ -382,9 +379,9 @@ impl Server {
     fn register(&self, tool: Description) -> Answer {
         let scope = match &tool.agent {
             Some(agent) => self.agent(agent)?.scope().clone(),
-            None => self.harness.world().scope.clone(),
+            None => self.desk.harness.world().scope.clone(),
         };
-        self.tools.register(tool, self.harness.world().tools.registry(), &scope)?;
+        self.tools.register(tool, self.desk.harness.world().tools.registry(), &scope)?;
         ok(json!({}))
     }
 
