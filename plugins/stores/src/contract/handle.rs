@@ -25,19 +25,8 @@ pub(super) async fn a1_what_was_appended_is_read_back(context: &Context) -> Outc
 pub(super) async fn a2_any_range_is_read_and_none_reaches_past_the_end(
     context: &Context,
 ) -> Outcome {
-    const RANGES: [std::ops::Range<Seq>; 11] = [
-        0..6,
-        2..6,
-        2..4,
-        5..6,
-        0..0,
-        6..6,
-        6..99,
-        99..100,
-        2..Seq::MAX,
-        4..2,
-        Seq::MAX..Seq::MAX,
-    ];
+    const RANGES: [std::ops::Range<Seq>; 11] =
+        [0..6, 2..6, 2..4, 5..6, 0..0, 6..6, 6..99, 99..100, 2..Seq::MAX, 4..2, Seq::MAX..Seq::MAX];
     let store = context.open().await;
     let writer = store.create(&header("s"), 0).await.unwrap();
     for range in RANGES {

@@ -82,9 +82,7 @@ pub(super) async fn b11_a_failed_flush_keeps_the_events_and_tells_each_caller(
     Ok(())
 }
 
-pub(super) async fn b13_one_session_s_refusal_is_not_its_neighbour_s(
-    context: &Context,
-) -> Outcome {
+pub(super) async fn b13_one_session_s_refusal_is_not_its_neighbour_s(context: &Context) -> Outcome {
     let store = context.open().await;
     let (one, two) = (header("a"), header("b"));
     let one = store.create(&one, 0).await.unwrap();

@@ -28,7 +28,10 @@ async fn refused(context: &Context, header: &str, expected: &str, words: &[&str]
     }
     // It is not listed, and does not keep others from being.
     assert_eq!(ids(&*store).await, ["good"]);
-    assert_eq!(code(store.create(&super::fixtures::header("bad"), 0).await), "SESSION_ALREADY_EXISTS");
+    assert_eq!(
+        code(store.create(&super::fixtures::header("bad"), 0).await),
+        "SESSION_ALREADY_EXISTS"
+    );
     let (writer, session) = store.open_write(&"good".into()).await.unwrap();
     assert_eq!(session.events, texts(0, 2));
     writer.append(batch(2, 1)).await.unwrap();
