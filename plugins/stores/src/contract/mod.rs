@@ -38,6 +38,8 @@ mod stored;
 
 #[cfg(test)]
 mod backends;
+#[cfg(test)]
+mod differential;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Tests of what only the journal store promises: its deaths, its disk, its index.
 
 mod beside;
-mod differential;
 mod index_life;
 mod kill;
 mod power_cut;
+mod window;
 
 use std::path::Path;
 use std::time::Duration;
