@@ -41,7 +41,7 @@ pub trait Disk: Send + Sync {
 
 /// An open file of a [`Disk`].
 pub trait DiskFile: Send + Sync {
-    /// One `write(2)` at the end of what this handle has written. May write less than given.
+    /// One `write(2)` at the handle's position: behind what it wrote last. May write less than given.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
     /// Makes the file's bytes and length durable (`fdatasync`).
     fn sync(&mut self) -> io::Result<()>;

@@ -77,6 +77,7 @@ pub(super) enum Named {
 
 pub(super) fn named(name: &str) -> Named {
     match name.strip_suffix(".jsonl") {
+        Some(stem) if stem.contains('.') => Named::Other,
         Some(stem) if stem.contains("~~") => Named::Long,
         Some(stem) => decode(stem).map_or(Named::Other, |id| Named::Session(id.into())),
         None => Named::Other,
@@ -178,5 +179,6 @@ mod scenario {
             assert_eq!(named(name), Named::Other, "{name}");
         }
         assert_eq!(named("a.tail.jsonl"), Named::Other);
+        assert_eq!(named("a~~00.tail.jsonl"), Named::Other);
     }
 }

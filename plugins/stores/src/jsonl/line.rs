@@ -162,7 +162,7 @@ pub(super) fn decode_event(line: &[u8], stand: Stand) -> Option<EventLine> {
 #[serde(deny_unknown_fields)]
 pub(super) struct TailLine {
     pub(super) attempt: u64,
-    /// How many events the log had. A tail that is ahead of its log means nothing.
+    /// How many events the log had. A part that is ahead of its log means nothing.
     pub(super) after: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     text: Option<String>,
@@ -220,7 +220,7 @@ mod tests {
         let line = round_trip(br#"{"type":"x/y","seq":3,"time":1,"data":{"durable":9}}"#);
         assert_eq!(
             String::from_utf8(line).unwrap(),
-            r#"{"type":"x/y","seq":3,"time":1,"data":{"durable":9},"durable":2,"crc":"f53ec0b6"}"#
+            r#"{"type":"x/y","seq":3,"time":1,"data":{"durable":9},"durable":2,"crc":"1ab2cfc1"}"#
         );
     }
 

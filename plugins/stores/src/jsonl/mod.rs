@@ -15,7 +15,7 @@
 //!   damage inside of that is found and named, and what a crash tears behind it is cut
 //!   ([`scan`](scan::scan)).
 //! - A session's **tail** lies in a file of its own. It is the stream of one attempt that the log settles
-//!   later, so a bad line ends it and refuses nothing; one that is ahead of its log is left out.
+//!   later, so a bad line ends it and refuses nothing, and so does one that is ahead of its log.
 //! - A small value is a file, replaced whole and durably.
 
 mod append_file;

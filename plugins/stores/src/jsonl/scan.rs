@@ -140,30 +140,23 @@ pub(super) fn scan(id: &SessionId, file: &str, bytes: &[u8]) -> Result<Scan, Sto
     let mut print = 0;
     let mut durable = 0;
     let mut bad = None;
-    let mut seq = 0;
-    for line in lines {
-        let decoded = line.strip_suffix(b"\n").and_then(|whole| match &bad {
-            None => line::decode_event(whole, Stand { salt, seq }),
-            Some(_) => decode_anywhere(whole, salt, seq),
-        });
-        match decoded {
+    for (seq, line) in (0..).zip(lines) {
+        let whole = line.strip_suffix(b"\n");
+        let in_place = whole.filter(|_| bad.is_none());
+        match in_place.and_then(|line| line::decode_event(line, Stand { salt, seq })) {
             Some(read) => {
                 durable = durable.max(read.durable);
-                if bad.is_none() {
-                    events.push(read.event);
-                    print = fold_print(print, read.crc);
-                    ends.push(ends[ends.len() - 1] + line.len());
-                }
+                events.push(read.event);
+                print = fold_print(print, read.crc);
+                ends.push(ends[ends.len() - 1] + line.len());
             }
-            None if bad.is_none() => {
-                bad = Some(cause_of(line, salt, seq));
-                // What it says counts, wherever it belongs.
-                let read = line.strip_suffix(b"\n").and_then(|l| decode_anywhere(l, salt, seq));
-                durable = durable.max(read.map_or(0, |read| read.durable));
+            None => {
+                // What it says of durability counts, wherever it belongs.
+                let elsewhere = whole.and_then(|line| decode_anywhere(line, salt, seq));
+                durable = durable.max(elsewhere.map_or(0, |read| read.durable));
+                bad.get_or_insert_with(|| cause_of(line, salt, seq));
             }
-            None => {}
         }
-        seq += 1;
     }
     let count = events.len() as u64;
     let len = ends[ends.len() - 1];
@@ -223,12 +216,10 @@ pub(super) struct TailScan {
     pub(super) len: usize,
     /// Where they end, if something is behind them.
     pub(super) torn: Option<String>,
-    /// How many events the log must have for the tail to mean something.
-    after: u64,
 }
 
-/// Reads a session's tail: the good lines that its file begins with. It is no log, so what is behind a
-/// bad line is not asked for.
+/// Reads a session's tail: the good lines that its file begins with, as far as the log has the events
+/// that they are behind. It is no log, so what is behind a bad line is not asked for.
 pub(super) fn scan_tail(file: &str, bytes: &[u8], salt: u32, events: u64) -> TailScan {
     let mut scan = TailScan::default();
     for (seq, line) in (0..).zip(bytes.split_inclusive(|byte| *byte == b'\n')) {
@@ -237,18 +228,17 @@ pub(super) fn scan_tail(file: &str, bytes: &[u8], salt: u32, events: u64) -> Tai
             .and_then(|line| line::decode_object(line, Kind::Tail, Stand { salt, seq }))
             .and_then(|(json, _)| serde_json::from_slice::<TailLine>(&json).ok())
             .and_then(|line| Some((line.attempt, line.after, line.part()?)));
-        let same = |attempt| scan.tail.as_ref().is_none_or(|tail| tail.attempt == attempt);
-        let Some((attempt, after, part)) = read.filter(|(attempt, ..)| same(*attempt)) else {
+        let fits = |attempt, after| {
+            after <= events && scan.tail.as_ref().is_none_or(|tail| tail.attempt == attempt)
+        };
+        let Some((attempt, _, part)) = read.filter(|(attempt, after, _)| fits(*attempt, *after))
+        else {
             scan.torn = Some(format!("{file} line {} byte {}", seq + 1, scan.len));
             break;
         };
-        scan.after = scan.after.max(after);
         scan.len += line.len();
         let tail = scan.tail.get_or_insert(StoredTail { attempt, parts: Vec::new() });
         tail.parts.push(part);
-    }
-    if scan.after > events {
-        scan.tail = None;
     }
     scan
 }

@@ -199,16 +199,25 @@ impl SessionFile {
     pub(super) fn tail(&mut self, attempt: u64, part: &[u8]) -> Result<(), StoreError> {
         self.materialize()?;
         self.tail.clear_stale()?;
+        if self.tail.is_new(attempt) {
+            // Else a power cut could leave a tail that is ahead of its log in the old one's place.
+            self.sync_log()?;
+        }
         self.tail.write(self.at.salt, self.at.count, attempt, part)
     }
 
-    /// Makes everything that was written durable.
-    pub(super) fn sync(&mut self) -> Result<(), StoreError> {
+    fn sync_log(&mut self) -> Result<(), StoreError> {
         self.list()?;
         if let Some(log) = &mut self.log {
             log.sync().map_err(|error| self.shelf.fail(error))?;
             self.at.durable = self.at.count;
         }
+        Ok(())
+    }
+
+    /// Makes everything that was written durable.
+    pub(super) fn sync(&mut self) -> Result<(), StoreError> {
+        self.sync_log()?;
         self.tail.sync()
     }
 }

@@ -18,7 +18,7 @@ pub(super) struct TailFile {
     shelf: Arc<Shelf>,
     id: SessionId,
     open: Option<Open>,
-    /// Whether what lies there means nothing, and has to go before the log grows.
+    /// Whether something lies there that means nothing, and has to go before the log grows.
     stale: bool,
     /// Whether the directory's entry is durable.
     listed: bool,
@@ -55,14 +55,16 @@ impl TailFile {
                 .map_err(|error| shelf.fail(error))?;
             open = Some(Open { file, attempt: tail.attempt, parts: tail.parts.len() as u64 });
         }
-        let stale = open.is_none() && loaded.tail_bytes.is_some();
+        let stale = loaded.tail_bytes.as_ref().is_some_and(|bytes| bytes.len() != loaded.tail.len);
         Ok(Self { shelf, id, open, stale, listed: false })
     }
 
-    /// Takes a tail away that belongs to nothing that is stored.
+    /// Takes away what belongs to nothing that is stored: it would be taken for a part of what comes.
     pub(super) fn clear_stale(&mut self) -> Result<(), StoreError> {
         if self.stale {
-            if self.shelf.remove(&self.shelf.layout().tail(&self.id))? {
+            if let Some(open) = &mut self.open {
+                open.file.sync().map_err(|error| self.shelf.fail(error))?;
+            } else if self.shelf.remove(&self.shelf.layout().tail(&self.id))? {
                 self.shelf.sync_dir(&self.shelf.layout().sessions())?;
             }
             self.stale = false;
@@ -70,7 +72,12 @@ impl TailFile {
         Ok(())
     }
 
-    /// Writes a part, behind `after` events of the log.
+    /// Whether a part of the attempt takes the place of what is there.
+    pub(super) fn is_new(&self, attempt: u64) -> bool {
+        self.open.as_ref().is_none_or(|open| open.attempt != attempt)
+    }
+
+    /// Writes a part, behind `after` events of the log; they are durable if the attempt is new.
     pub(super) fn write(
         &mut self,
         salt: u32,

@@ -77,19 +77,29 @@ fn judge_session(
     if is_whole { Verdict::Unharmed } else { Verdict::Prefix }
 }
 
-fn judge(sample: &Sample, files: &Files, what: &str) -> Verdict {
-    let disk = ModelDisk::from_files(files);
-    let shelf = match view(Arc::new(disk), Path::new("/store")) {
-        Ok((shelf, _)) => shelf,
-        Err(error) => panic!("{what}: {error}"),
-    };
-    let ids = shelf.ids().unwrap();
-    assert!(ids.iter().all(|id| sample.sessions.iter().any(|(known, _)| known == id)), "{what}");
-    let judged = sample.sessions.iter().map(|(id, stored)| {
-        judge_session(stored, shelf.read(id), &format!("{what}, session {}", id.as_str()))
+/// What a reader finds in a store.
+struct Seen {
+    ids: Vec<SessionId>,
+    sessions: Vec<Result<StoredSession, StoreError>>,
+    value: Result<Option<Bytes>, StoreError>,
+}
+
+fn look(sample: &Sample, files: &Files) -> Result<Seen, StoreError> {
+    let disk = Arc::new(ModelDisk::from_files(files));
+    let (shelf, _) = view(disk, Path::new("/store"))?;
+    let sessions = sample.sessions.iter().map(|(id, _)| shelf.read(id)).collect();
+    Ok(Seen { ids: shelf.ids()?, sessions, value: shelf.value(KEY) })
+}
+
+fn judge(sample: &Sample, seen: Result<Seen, StoreError>, what: &str) -> Verdict {
+    let seen = seen.unwrap_or_else(|error| panic!("{what}: {error}"));
+    let known = |id: &SessionId| sample.sessions.iter().any(|(known, _)| known == id);
+    assert!(seen.ids.iter().all(known), "{what}");
+    let judged = sample.sessions.iter().zip(seen.sessions).map(|((id, stored), read)| {
+        judge_session(stored, read, &format!("{what}, session {}", id.as_str()))
     });
     let verdict = judged.max().unwrap();
-    match shelf.value(KEY) {
+    match seen.value {
         Ok(value) => {
             assert_eq!(value.as_deref(), Some(VALUE), "{what}");
             verdict
@@ -109,13 +119,18 @@ struct Counts {
     refused: u32,
     unharmed: u32,
     wrong: u32,
+    panics: u32,
 }
 
 impl Counts {
     fn case(&mut self, sample: &Sample, files: &Files, what: &str) {
         self.cases += 1;
+        let Ok(seen) = catch_unwind(|| look(sample, files)) else {
+            self.panics += 1;
+            return;
+        };
         // An assertion that fails says that it was wrong; it has been printed.
-        match catch_unwind(AssertUnwindSafe(|| judge(sample, files, what))) {
+        match catch_unwind(AssertUnwindSafe(|| judge(sample, seen, what))) {
             Ok(Verdict::Unharmed) => self.unharmed += 1,
             Ok(Verdict::Prefix) => self.prefix += 1,
             Ok(Verdict::Refused) => self.refused += 1,
@@ -124,12 +139,12 @@ impl Counts {
     }
 
     fn print(&self, what: &str, bytes: usize) {
-        let Self { cases, prefix, refused, unharmed, wrong } = self;
+        let Self { cases, prefix, refused, unharmed, wrong, panics } = self;
         println!(
             "jsonl of {bytes} bytes, {what} {cases}: prefix {prefix}, refused {refused}, unharmed \
-             {unharmed}; wrong or panicked {wrong}"
+             {unharmed}; wrong {wrong}, panics {panics}"
         );
-        assert_eq!(*wrong, 0);
+        assert_eq!(wrong + panics, 0);
     }
 }
 
