@@ -1,5 +1,7 @@
 //! The numbered scenarios about files of JSON lines.
 
+mod kill;
+
 use super::*;
 
 /// Six durable events, then the given ones, each appended by itself. A `!` before one syncs first.
