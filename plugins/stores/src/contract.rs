@@ -396,3 +396,28 @@ async fn the_journal_store_keeps_the_contract() {
         );
     }
 }
+
+#[cfg(feature = "sqlite")]
+struct InSqlite {
+    dir: tempfile::TempDir,
+    page_bytes: u32,
+}
+
+#[cfg(feature = "sqlite")]
+impl Backend for InSqlite {
+    async fn open(&self) -> Arc<dyn Store> {
+        let mut config = crate::SqliteConfig::default();
+        config.page_bytes = self.page_bytes;
+        Arc::new(crate::SqliteStore::open(self.dir.path(), config).await.unwrap())
+    }
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn the_sqlite_store_keeps_the_contract() {
+    for page_bytes in [4096, 512] {
+        let dir = tempfile::tempdir().unwrap();
+        let cases = run(&InSqlite { dir, page_bytes }).await;
+        println!("contract of SQLite (pages {page_bytes} B): cases run {cases}, faults found 0");
+    }
+}

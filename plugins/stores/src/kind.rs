@@ -8,6 +8,13 @@ use std::sync::Arc;
 use playhouse_plugin_api::store::{Store, StoreError, StoreReader};
 
 use crate::{JournalReader, JournalStore, JournalStoreConfig, MemoryStore};
+#[cfg(feature = "sqlite")]
+use crate::{SqliteConfig, SqliteReader, SqliteStore};
+
+/// The name of a kind that a build may lack.
+const SQLITE: &str = "sqlite";
+/// The file by which its stores are known.
+pub(crate) const SQLITE_FILE: &str = "sessions.sqlite";
 
 /// The kinds of stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,17 +24,27 @@ pub enum StoreKind {
     Journal,
     /// Nothing on disk.
     Memory,
+    /// One SQLite database.
+    #[cfg(feature = "sqlite")]
+    Sqlite,
 }
 
 impl StoreKind {
     /// All kinds of this build.
-    pub const ALL: &[Self] = &[Self::Journal, Self::Memory];
+    pub const ALL: &[Self] = &[
+        Self::Journal,
+        Self::Memory,
+        #[cfg(feature = "sqlite")]
+        Self::Sqlite,
+    ];
 
     /// Its name in configs and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Journal => "journal",
             Self::Memory => "memory",
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => SQLITE,
         }
     }
 
@@ -37,10 +54,26 @@ impl StoreKind {
     ///
     /// [`StoreError::Argument`] if there is none, or one that this build does not have.
     pub fn detect(dir: &Path) -> Result<Self, StoreError> {
+        Self::find(dir)?
+            .ok_or_else(|| StoreError::Argument(format!("there is no store at {}", dir.display())))
+    }
+
+    /// The kind of the store that lies in `dir`, if one does.
+    fn find(dir: &Path) -> Result<Option<Self>, StoreError> {
         if dir.join("format").exists() || dir.join("journal").is_dir() {
-            return Ok(Self::Journal);
+            return Ok(Some(Self::Journal));
         }
-        Err(StoreError::Argument(format!("there is no store at {}", dir.display())))
+        if dir.join(SQLITE_FILE).symlink_metadata().is_ok() {
+            #[cfg(feature = "sqlite")]
+            return Ok(Some(Self::Sqlite));
+            #[cfg(not(feature = "sqlite"))]
+            return Err(StoreError::Argument(format!(
+                "the store at {} is of the kind sqlite, which this build lacks; build with the \
+                 feature `sqlite`",
+                dir.display()
+            )));
+        }
+        Ok(None)
     }
 }
 
@@ -54,6 +87,11 @@ impl FromStr for StoreKind {
     type Err = StoreError;
 
     fn from_str(name: &str) -> Result<Self, StoreError> {
+        if cfg!(not(feature = "sqlite")) && name == SQLITE {
+            let text =
+                "this build has no stores of the kind \"sqlite\"; build with the feature `sqlite`";
+            return Err(StoreError::Argument(text.to_owned()));
+        }
         Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
             StoreError::Argument(format!(
@@ -72,6 +110,9 @@ pub enum StoreConfig {
     Journal(JournalStoreConfig),
     /// See [`MemoryStore`].
     Memory,
+    /// See [`SqliteStore`].
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteConfig),
 }
 
 impl StoreConfig {
@@ -80,6 +121,8 @@ impl StoreConfig {
         match kind {
             StoreKind::Journal => Self::Journal(JournalStoreConfig::default()),
             StoreKind::Memory => Self::Memory,
+            #[cfg(feature = "sqlite")]
+            StoreKind::Sqlite => Self::Sqlite(SqliteConfig::default()),
         }
     }
 
@@ -88,6 +131,8 @@ impl StoreConfig {
         match self {
             Self::Journal(_) => StoreKind::Journal,
             Self::Memory => StoreKind::Memory,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => StoreKind::Sqlite,
         }
     }
 
@@ -98,7 +143,7 @@ impl StoreConfig {
     /// [`StoreError::Argument`] if a store of another kind lies there, and the kind's own.
     pub async fn open(self, dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
         if self.kind() != StoreKind::Memory
-            && let Ok(found) = StoreKind::detect(dir)
+            && let Some(found) = StoreKind::find(dir)?
             && found != self.kind()
         {
             return Err(StoreError::Argument(format!(
@@ -111,6 +156,8 @@ impl StoreConfig {
         Ok(match self {
             Self::Journal(config) => Arc::new(JournalStore::open(dir, config).await?),
             Self::Memory => Arc::new(MemoryStore::new()),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(config) => Arc::new(SqliteStore::open(dir, config).await?),
         })
     }
 }
@@ -131,5 +178,7 @@ pub async fn open_reader(dir: &Path) -> Result<Arc<dyn StoreReader>, StoreError>
     match StoreKind::detect(dir)? {
         StoreKind::Journal => Ok(Arc::new(JournalReader::open(dir).await?)),
         StoreKind::Memory => Err(StoreError::Argument("memory keeps no files".to_owned())),
+        #[cfg(feature = "sqlite")]
+        StoreKind::Sqlite => Ok(Arc::new(SqliteReader::open(dir).await?)),
     }
 }

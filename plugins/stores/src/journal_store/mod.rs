@@ -45,6 +45,8 @@ use playhouse_plugin_api::store::{
 };
 use ractor::{Actor, ActorCell};
 
+#[cfg(feature = "sqlite")]
+pub(crate) use self::core::parse_header;
 use crate::journal::{Damage, Disk, JournalConfig, RealDisk};
 use claim::{Claim, Stored};
 pub(crate) use claim::{ID_BYTES_MAX, check_new};
@@ -53,6 +55,8 @@ use core::Core;
 use job::Job;
 use keeper::{Keeper, KeeperArgs};
 use office::Office;
+#[cfg(feature = "sqlite")]
+pub(crate) use open::fresh_id;
 pub use reading::JournalReader;
 pub(crate) use reading::verify_journal;
 use session_writer::JournalSessionWriter;
@@ -206,7 +210,7 @@ impl Drop for Entered {
 }
 
 /// Runs blocking work on tokio's threads for it.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let done = tokio::task::spawn_blocking(work).await;
