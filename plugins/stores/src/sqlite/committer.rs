@@ -28,7 +28,7 @@ pub(crate) struct Committer {
 impl Committer {
     /// Does jobs until there are no more, then lets go of the store.
     pub(crate) fn run(mut self, queue: &Queue) {
-        let mut close = None;
+        let mut close: Option<Waiting> = None;
         while let Some(mut jobs) = queue.take(self.config.commit_bytes) {
             close = jobs.pop_if(|waiting| matches!(waiting.job, Job::Close)).or(close);
             let outcomes = self.commit(&jobs);
@@ -38,7 +38,9 @@ impl Committer {
         }
         self.close();
         // Whoever waits for the end may open the store at once.
-        close.into_iter().for_each(|waiting: Waiting| waiting.answer(Ok(())));
+        if let Some(waiting) = close {
+            waiting.answer(Ok(()));
+        }
     }
 
     /// Does jobs in one transaction; one after the other if that fails, so that the fault of one is
@@ -108,18 +110,17 @@ impl Committer {
         }
     }
 
-    fn close(&mut self) {
+    fn close(self) {
+        let Self { dir, config, connection, reads, lock } = self;
         // After the last read, so that nothing holds the log.
-        self.reads.shut();
-        let connection = match self.connection.take() {
-            Some(connection) => Ok(connection),
-            None => begin_writing(&self.dir, &self.config),
-        };
+        reads.shut();
+        let connection = connection.map_or_else(|| begin_writing(&dir, &config), Ok);
         // All is durable where it is: a log that stays costs the next open a moment.
         if let Err(fault) = connection.and_then(end_writing) {
-            let cause = fault.words(&self.dir);
-            tracing::warn!(dir = %self.dir.display(), %cause, "the log could not be emptied");
+            let cause = fault.words(&dir);
+            tracing::warn!(dir = %dir.display(), %cause, "the log could not be emptied");
         }
+        drop(lock);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reading a store without its lock, also beside the process that writes it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use playhouse_messages::id::SessionId;
 use playhouse_plugin_api::store::{
     ListPage, ListQuery, SessionStat, StoreError, StoreReader, StoredSession,
 };
+use rusqlite::Connection;
 
 use super::failure::Fault;
 use super::open::check_files;
@@ -86,7 +87,11 @@ impl SqliteReader {
 impl Shared {
     fn open(dir: PathBuf) -> Result<Self, StoreError> {
         let busy = SqliteConfig::default().busy_timeout;
-        let (store, damages) = look(&dir, busy)?;
+        let looked = connect_to_read(&dir, busy).and_then(|connection| {
+            let snapshot = connection.unchecked_transaction()?;
+            look(&dir, &snapshot)
+        });
+        let (store, damages) = looked.map_err(|fault| fault.of_store(&dir))?;
         for damage in &damages {
             tracing::error!(dir = %dir.display(), %damage, "the store is damaged");
         }
@@ -105,18 +110,17 @@ impl Shared {
     }
 }
 
-/// The store's row, and all damage of the catalog.
-pub(super) fn look(
-    dir: &std::path::Path,
-    busy: Duration,
-) -> Result<(StoreRow, Vec<String>), StoreError> {
-    let fail = |fault: Fault| fault.of_store(dir);
+/// A connection that reads, to files that were looked at.
+pub(super) fn connect_to_read(dir: &Path, busy: Duration) -> Result<Connection, Fault> {
     check_files(dir)?;
-    let connection = connect(&dir.join(FILE), false, busy).map_err(|error| fail(error.into()))?;
-    let snapshot = connection.unchecked_transaction().map_err(|error| fail(error.into()))?;
-    check(&snapshot, dir).map_err(fail)?;
-    let store = StoreRow::read(&snapshot).map_err(fail)?;
-    let view = View { connection: &snapshot, seal: store.seal() };
+    Ok(connect(&dir.join(FILE), false, busy)?)
+}
+
+/// The store's row, and all damage of the catalog.
+pub(super) fn look(dir: &Path, snapshot: &Connection) -> Result<(StoreRow, Vec<String>), Fault> {
+    check(snapshot, dir)?;
+    let store = StoreRow::read(snapshot)?;
+    let view = View { connection: snapshot, seal: store.seal() };
     let damages = view.catalog_damages(&store).into_iter().map(|fault| fault.words(dir)).collect();
     Ok((store, damages))
 }

@@ -39,6 +39,12 @@ impl Seal {
         self.over("kv", &[key.as_bytes(), body])
     }
 
+    /// What a key and its value's checksum add to the sum over all: a key that has turned into
+    /// another one must show too.
+    pub(crate) fn key(self, key: &str, crc: i64) -> i64 {
+        self.over("keys", &[key.as_bytes(), &crc.to_le_bytes()])
+    }
+
     /// What a session adds to the sum over all.
     pub(crate) fn name(self, id: &str, number: u32) -> i64 {
         self.over("names", &[id.as_bytes(), &number.to_le_bytes()])

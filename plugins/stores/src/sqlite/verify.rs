@@ -8,9 +8,8 @@ use rusqlite::Connection;
 
 use super::SqliteConfig;
 use super::failure::Fault;
-use super::reader::look;
+use super::reader::{connect_to_read, look};
 use super::rows::SessionRow;
-use super::schema::{FILE, connect};
 use super::view::View;
 use crate::kind::StoreKind;
 use crate::verify::{Progress, VerifyReport, check_events};
@@ -20,11 +19,10 @@ pub(crate) fn verify_sqlite(
     dir: &Path,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<VerifyReport, StoreError> {
-    let busy = SqliteConfig::default().busy_timeout;
-    let (store, damages) = look(dir, busy)?;
     let fail = |fault: Fault| fault.of_store(dir);
-    let connection = connect(&dir.join(FILE), false, busy).map_err(|error| fail(error.into()))?;
+    let connection = connect_to_read(dir, SqliteConfig::default().busy_timeout).map_err(fail)?;
     let snapshot = connection.unchecked_transaction().map_err(|error| fail(error.into()))?;
+    let (store, damages) = look(dir, &snapshot).map_err(fail)?;
     let view = View { connection: &snapshot, seal: store.seal() };
     let mut report = VerifyReport::new(StoreKind::Sqlite, dir);
     report.damages = damages;

@@ -210,7 +210,7 @@ impl View<'_> {
                 return Err(Fault::damaged("table kv", "rows are out of order"));
             }
             last = key.to_owned();
-            sum.add(row.get(1)?);
+            sum.add(self.seal.key(&last, row.get(1)?));
         }
         Ok(sum)
     }

@@ -109,11 +109,12 @@ impl<'a> Changes<'a> {
 
     fn put_value(&mut self, key: &str, value: &Bytes) -> Result<(), Fault> {
         check_size(value)?;
+        let seal = self.store.seal();
         if let Some(old) = value_crc(self.connection, key)? {
-            self.store.kv.take(old);
+            self.store.kv.take(seal.key(key, old));
         }
-        let crc = self.store.seal().value(key, value);
-        self.store.kv.add(crc);
+        let crc = seal.value(key, value);
+        self.store.kv.add(seal.key(key, crc));
         self.any = true;
         self.connection
             .prepare_cached("REPLACE INTO kv VALUES (?1, ?2, ?3)")?
