@@ -134,7 +134,7 @@ struct ToolsEntry {
 struct StoreEntry {
     /// The directory; relative to the file's. `.playhouse` if absent.
     dir: Option<Spanned<PathBuf>>,
-    /// `journal` or `memory`. `journal` if absent.
+    /// `journal`, `sqlite` or `memory`. `journal` if absent.
     kind: Option<Spanned<String>>,
 }
 
