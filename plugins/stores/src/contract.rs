@@ -406,8 +406,8 @@ struct InSqlite {
 #[cfg(feature = "sqlite")]
 impl Backend for InSqlite {
     async fn open(&self) -> Arc<dyn Store> {
-        let mut config = crate::SqliteConfig::default();
-        config.page_bytes = self.page_bytes;
+        let page_bytes = self.page_bytes;
+        let config = crate::SqliteConfig { page_bytes, ..crate::SqliteConfig::default() };
         Arc::new(crate::SqliteStore::open(self.dir.path(), config).await.unwrap())
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Committer {
 impl Committer {
     /// Does jobs until there are no more, then lets go of the store.
     pub(crate) fn run(mut self, queue: &Queue) {
+        // Also if this panics: nobody may wait for a thread that is gone.
+        let _abandoned = Abandons(queue);
         let mut close: Option<Waiting> = None;
         while let Some(mut jobs) = queue.take(self.config.commit_bytes) {
             close = jobs.pop_if(|waiting| matches!(waiting.job, Job::Close)).or(close);
@@ -121,6 +123,14 @@ impl Committer {
             tracing::warn!(dir = %dir.display(), %cause, "the log could not be emptied");
         }
         drop(lock);
+    }
+}
+
+struct Abandons<'a>(&'a Queue);
+
+impl Drop for Abandons<'_> {
+    fn drop(&mut self) {
+        self.0.abandon();
     }
 }
 

@@ -33,8 +33,7 @@ pub(crate) fn lock(dir: &Path) -> Result<Box<dyn Held>, StoreError> {
     }
 }
 
-/// Makes directory and database if they are not there. The lock must be held for a database; it is
-/// taken in between.
+/// Makes the directory if it is not there, takes its lock, and makes the database if there is none.
 pub(crate) fn prepare(dir: &Path, config: &SqliteConfig) -> Result<Box<dyn Held>, StoreError> {
     RealDisk.create_dir_all(dir).map_err(|error| io_error("create", dir, &error))?;
     let held = lock(dir)?;

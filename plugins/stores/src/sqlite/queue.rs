@@ -128,6 +128,13 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// Nobody does jobs any more: those that wait, and all to come, end.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.lock();
+        state.ended = true;
+        state.jobs.clear();
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         self.lock().ended
     }

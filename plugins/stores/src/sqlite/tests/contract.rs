@@ -83,6 +83,7 @@ async fn a_damaged_catalog_is_not_written_and_its_gaps_are_not_called_absent() {
         ("DELETE FROM sessions WHERE id = 'a'", "table sessions"),
         ("UPDATE sessions SET next_seq = 4 WHERE id = 'a'", "table sessions, row `a`"),
         ("DELETE FROM kv", "table kv"),
+        ("UPDATE kv SET key = 'j'", "table kv"),
         ("UPDATE store SET last_session = 1", "table store"),
     ] {
         let dir = tempfile::tempdir().unwrap();

@@ -303,8 +303,7 @@ async fn a_damaged_store_that_is_written_serves_nothing_wrong() {
             let damaged = flipped(&whole, at, 1 << (at % 7));
             let (database, log) = damaged.split_at(sample.database.len());
             put(dir.path(), database, log);
-            let mut config = SqliteConfig::default();
-            config.busy_timeout = Duration::ZERO;
+            let config = SqliteConfig { busy_timeout: Duration::ZERO, ..SqliteConfig::default() };
             let Ok(store) = SqliteStore::open(dir.path(), config).await else {
                 counts.refused += 1;
                 continue;
