@@ -52,7 +52,7 @@ impl SqliteReader {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Every damaged place of the catalog. [`verify`](crate::verify) looks for all damage.
+    /// Every damaged place of the catalog. [`verify`](crate::verify()) looks for all damage.
     #[must_use]
     pub fn damages(&self) -> &[String] {
         &self.shared.damages

@@ -102,3 +102,40 @@ async fn a_damaged_catalog_is_not_written_and_its_gaps_are_not_called_absent() {
         assert!(!verify(dir.path(), |_| ()).unwrap().is_whole());
     }
 }
+
+#[tokio::test]
+async fn sessions_on_both_sides_of_a_damaged_page_are_listed_and_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = SqliteConfig { page_bytes: 512, ..SqliteConfig::default() };
+    let store = SqliteStore::open(dir.path(), config).await.unwrap();
+    for n in 100..200 {
+        let writer = store.create(&header(&format!("s{n}")), 0).await.unwrap();
+        writer.append(batch(0, 1)).await.unwrap();
+    }
+    store.close().await.unwrap();
+    let file = dir.path().join(schema::FILE);
+    let mut bytes = std::fs::read(&file).unwrap();
+    // The kind of a leaf of the table of sessions, the one with s150.
+    let is_leaf = |page: &[u8]| page[0] == 10 && page.windows(4).any(|text| text == b"s150");
+    let at = bytes.chunks(512).position(is_leaf).unwrap() * 512;
+    bytes[at] = 0;
+    std::fs::write(&file, bytes).unwrap();
+    let refused = SqliteStore::open(dir.path(), SqliteConfig::default()).await.err().unwrap();
+    assert!(refused.to_string().contains("sessions.sqlite"), "{refused}");
+    let reader = SqliteReader::open(dir.path()).await.unwrap();
+    let mut query = ListQuery { after: None, limit: 10 };
+    let mut listed = Vec::new();
+    loop {
+        let page = reader.list(query.clone()).await.unwrap();
+        listed.extend(page.sessions.into_iter().map(|stat| stat.header.id.clone()));
+        let Some(next) = page.next else { break };
+        query.after = Some(next);
+    }
+    assert!(listed.is_sorted() && (90..100).contains(&listed.len()), "{}", listed.len());
+    for id in &listed {
+        assert_eq!(reader.read(id).await.unwrap().events, texts(0, 1));
+    }
+    assert_eq!(code(reader.read(&"s150".into()).await), "STORE_CORRUPT");
+    let report = verify(dir.path(), |_| ()).unwrap();
+    assert!(!report.is_whole() && report.sessions == listed.len() as u64, "{report}");
+}
