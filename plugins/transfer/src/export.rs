@@ -51,8 +51,7 @@ pub async fn export(
     out: &mut (dyn Write + Send),
 ) -> Result<Exported, TransferError> {
     let stored = reader.read(id).await?;
-    let mut exported =
-        Exported { id: id.clone(), events: 0, attachments: 0, missing: Vec::new() };
+    let mut exported = Exported { id: id.clone(), events: 0, attachments: 0, missing: Vec::new() };
     let mut images = Vec::new();
     if let Some(attachments) = attachments {
         for image in shown(&stored.events) {
@@ -97,7 +96,10 @@ pub async fn export(
     Ok(exported)
 }
 
-async fn load(store: &dyn AttachmentStore, id: &AttachmentId) -> Result<Option<Bytes>, TransferError> {
+async fn load(
+    store: &dyn AttachmentStore,
+    id: &AttachmentId,
+) -> Result<Option<Bytes>, TransferError> {
     match store.get(id).await {
         Err(AttachmentError::Corrupt { .. }) => Ok(None),
         found => Ok(found?),

@@ -18,8 +18,7 @@ use serde_json::{Map, Value};
 use crate::{
     error::{ImportError, ImportFault},
     lines::Line,
-    native, record,
-    reference,
+    native, record, reference,
     report::Report,
 };
 
@@ -100,10 +99,13 @@ pub(crate) struct Placed {
 }
 
 /// The header of a line's remaining fields.
-pub(crate) fn header_of(line: u64, fields: Map<String, Value>) -> Result<SessionHeader, ImportError> {
+pub(crate) fn header_of(
+    line: u64,
+    fields: Map<String, Value>,
+) -> Result<SessionHeader, ImportError> {
     let refused = |text: String| ImportError::new(line, ImportFault::Header(text));
-    let header: SessionHeader =
-        serde_json::from_value(Value::Object(fields)).map_err(|fault| refused(fault.to_string()))?;
+    let header: SessionHeader = serde_json::from_value(Value::Object(fields))
+        .map_err(|fault| refused(fault.to_string()))?;
     header.check().map_err(|fault| refused(fault.to_string()))?;
     Ok(header)
 }

@@ -214,7 +214,10 @@ mod tests {
         let event = r#"{"type":"session","seq":0}"#;
         let file = format!("{A}\n{event}\n{A}\n{A}");
         let (a, event) = (A.to_owned(), event.to_owned());
-        assert_eq!(read(file.as_bytes()), [Ok(vec![a.clone(), event]), Ok(vec![a.clone()]), Ok(vec![a])]);
+        assert_eq!(
+            read(file.as_bytes()),
+            [Ok(vec![a.clone(), event]), Ok(vec![a.clone()]), Ok(vec![a])]
+        );
     }
 
     #[test]

@@ -77,7 +77,8 @@ fn take(imported: &mut Imported, line: &Line) -> Result<(), ImportError> {
         }
         Record::Tail { .. } => return Err(refused("an empty tail, or a second one".to_owned())),
         Record::Attachment { attachment_id: id, base64 } => {
-            let bytes = record::decode(&base64).map_err(|fault| refused(format!("{id}: {fault}")))?;
+            let bytes =
+                record::decode(&base64).map_err(|fault| refused(format!("{id}: {fault}")))?;
             if digest(&bytes) != id {
                 return Err(refused(format!("the bytes are not those of {id}")));
             }

@@ -29,7 +29,10 @@ const TAIL_PARTS: &str = "tailParts";
 const ATTACHMENTS: &str = "attachmentCount";
 
 /// The line that begins a session.
-pub(crate) fn header_line(header: &SessionHeader, announced: Announced) -> serde_json::Result<String> {
+pub(crate) fn header_line(
+    header: &SessionHeader,
+    announced: Announced,
+) -> serde_json::Result<String> {
     let mut line = Map::from_iter([("type".to_owned(), SESSION.into())]);
     if let Value::Object(fields) = serde_json::to_value(header)? {
         line.extend(fields);

@@ -42,15 +42,11 @@ pub async fn store(
     attachments: Option<&dyn AttachmentStore>,
     imported: Imported,
 ) -> Result<Stored, TransferError> {
-    let Imported { header, inherited_event_count, events, tail, attachments: images, report } = imported;
+    let Imported { header, inherited_event_count, events, tail, attachments: images, report } =
+        imported;
     let id = header.id.clone();
-    let mut stored = Stored {
-        id: id.clone(),
-        events: events.len() as u64,
-        attachments: 0,
-        left_out: 0,
-        report,
-    };
+    let mut stored =
+        Stored { id: id.clone(), events: events.len() as u64, attachments: 0, left_out: 0, report };
     // First, so that no image is written for a session that is refused.
     let writer = store.create(&header, inherited_event_count).await?;
     let kept = keep(attachments, images, &mut stored).await;

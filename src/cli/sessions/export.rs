@@ -59,7 +59,8 @@ pub(super) async fn run(args: Export) -> Result<Exit, CliError> {
         return Ok(Exit::Completed);
     };
     if out.is_dir() || out.as_os_str().as_encoded_bytes().ends_with(b"/") {
-        private_dir(out).map_err(|cause| CliError::io(format!("making {}", out.display()), cause))?;
+        private_dir(out)
+            .map_err(|cause| CliError::io(format!("making {}", out.display()), cause))?;
         for id in &ids {
             sessions.to_file(std::slice::from_ref(id), &out.join(file_name(id))).await?;
         }
@@ -118,7 +119,10 @@ impl Sessions<'_> {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        file.into_inner().map_err(|fault| failed(fault.into_error()))?.sync_all().map_err(failed)?;
+        file.into_inner()
+            .map_err(|fault| failed(fault.into_error()))?
+            .sync_all()
+            .map_err(failed)?;
         let mut out = Out::new();
         for exported in &told {
             missing(exported);

@@ -55,7 +55,7 @@ pub(super) async fn run(args: Import) -> Result<Exit, CliError> {
     let files: Vec<_> = args.files.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
     let kind = StoreKind::detect(&dir).map_or(config.store.clone(), StoreConfig::new);
     let store = kind.open(&dir).await?;
-    let into = Into { images: DirectoryAttachments::new(dir.join(ATTACHMENTS)), store, args };
+    let into = Target { images: DirectoryAttachments::new(dir.join(ATTACHMENTS)), store, args };
     let outcome = into.files(files).await;
     let closed = into.store.close().await;
     let exit = outcome?;
@@ -77,13 +77,13 @@ fn open(path: &Path) -> Result<(String, Source), CliError> {
 }
 
 /// Where sessions go.
-struct Into {
+struct Target {
     store: Arc<dyn Store>,
     images: DirectoryAttachments,
     args: Import,
 }
 
-impl Into {
+impl Target {
     async fn files(&self, files: Vec<(String, Source)>) -> Result<Exit, CliError> {
         let mut out = Out::new();
         let (mut stored, mut failed) = (0_u64, 0_u64);
@@ -111,7 +111,13 @@ impl Into {
                             Err(error) => {
                                 failed += 1;
                                 let error = refused(error);
-                                self.refuse(&name, Some(&id), error.code(), &error.line(), &mut out)?;
+                                self.refuse(
+                                    &name,
+                                    Some(&id),
+                                    error.code(),
+                                    &error.line(),
+                                    &mut out,
+                                )?;
                             }
                         }
                     }
@@ -123,7 +129,9 @@ impl Into {
                 out.flush()?;
             }
             if !any {
-                return Err(CliError::Usage(format!("{name} is empty; nothing was imported from it")));
+                return Err(CliError::Usage(format!(
+                    "{name} is empty; nothing was imported from it"
+                )));
             }
         }
         Ok(match (stored, failed) {
@@ -153,7 +161,8 @@ impl Into {
             });
             return out.line(&line.to_string());
         }
-        let text = format!("session {id}: {events} events, {attachments} images, {}", report.source);
+        let text =
+            format!("session {id}: {events} events, {attachments} images, {}", report.source);
         out.line(&tame(&text))?;
         for (note, count) in &report.notes {
             out.line(&tame(&format!("  {note}: {count}")))?;

@@ -61,7 +61,11 @@ fn draft(line: &Line, mut event: Map<String, Value>, due: Seq) -> Result<Draft, 
 }
 
 /// A row of three or more deltas of one block.
-fn unpack(line: &Line, row: &Map<String, Value>, drafts: &mut Vec<Draft>) -> Result<(), ImportError> {
+fn unpack(
+    line: &Line,
+    row: &Map<String, Value>,
+    drafts: &mut Vec<Draft>,
+) -> Result<(), ImportError> {
     let due = drafts.len() as Seq;
     let fault = || {
         let text = "a packed row needs seq0, time0, and data of one length".to_owned();
@@ -75,7 +79,11 @@ fn unpack(line: &Line, row: &Map<String, Value>, drafts: &mut Vec<Draft>) -> Res
     };
     let first = row.get("seq0").and_then(Value::as_u64).ok_or_else(fault)?;
     if first != due {
-        return Err(ImportError::at(line.number, first, ImportFault::Sequence { due, found: first }));
+        return Err(ImportError::at(
+            line.number,
+            first,
+            ImportFault::Sequence { due, found: first },
+        ));
     }
     let data = row.get("data").and_then(Value::as_object).ok_or_else(fault)?;
     let list = |key: &str| data.get(key).and_then(Value::as_array).ok_or_else(fault);

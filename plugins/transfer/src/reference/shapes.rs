@@ -9,21 +9,22 @@ use crate::{
 };
 
 /// Kinds that say something which no event of today says.
-const RETIRED: [&str; 4] = ["request/header-delta", "mode/set", "context/message", "steering/message"];
+const RETIRED: [&str; 4] =
+    ["request/header-delta", "mode/set", "context/message", "steering/message"];
 
 /// Puts an event into today's shape.
 pub(super) fn modernize(draft: &mut Draft, report: &mut Report) -> Result<(), ImportError> {
     let kind = draft.kind().to_owned();
     let seq = draft.old.unwrap_or_default();
-    let unsupported = |text: String| {
-        Err(ImportError::at(draft.line, seq, ImportFault::Unsupported(text)))
-    };
+    let unsupported =
+        |text: String| Err(ImportError::at(draft.line, seq, ImportFault::Unsupported(text)));
     if RETIRED.contains(&kind.as_str()) {
         return unsupported(format!(
             "events of the retired kind `{kind}` change what the model was told, and cannot be mapped"
         ));
     }
-    if kind == "request/header" && draft.data("reason").and_then(Value::as_str) == Some("fallback") {
+    if kind == "request/header" && draft.data("reason").and_then(Value::as_str) == Some("fallback")
+    {
         return unsupported("`request/header` with the retired reason `fallback`".to_owned());
     }
     if !is_core(&kind) {
@@ -211,7 +212,8 @@ fn turn_end(data: &mut Map<String, Value>, report: &mut Report) {
             json!({"kind": "aborted", "reason": cause})
         }
         Some("error") if !reason.get("error").is_some_and(Value::is_object) => {
-            let message = text(reason, "message").unwrap_or_else(|| "no reason was kept".to_owned());
+            let message =
+                text(reason, "message").unwrap_or_else(|| "no reason was kept".to_owned());
             let code = text(reason, "code").unwrap_or_else(|| "UNKNOWN".to_owned());
             json!({"kind": "error", "error": {"message": message, "code": code}})
         }

@@ -4,7 +4,8 @@
 use serde_json::{Map, Value, json};
 
 use super::{
-    chunks::Attempts, drafts::Drafts, envelope, finished, header, prompt::Prompt, refused, seq, shapes,
+    chunks::Attempts, drafts::Drafts, envelope, finished, header, prompt::Prompt, refused, seq,
+    shapes,
 };
 use crate::{
     error::ImportError,
@@ -37,8 +38,7 @@ pub(crate) fn import(
                 marker.event.insert("data".to_owned(), json!({"inherited": true}));
             }
             _ => {
-                let marker =
-                    events[cut - 1].beside("session/end-seed", json!({"inherited": true}));
+                let marker = events[cut - 1].beside("session/end-seed", json!({"inherited": true}));
                 events.insert(cut, marker);
                 report.note(Note::Added("`session/end-seed` at the cut of the fork".to_owned()));
             }
