@@ -31,6 +31,10 @@ const KILLED_V0: &str = include_str!("../plugins/transfer/tests-data/killed-mid-
 const FORK_V0: &str = include_str!("../plugins/transfer/tests-data/fork.v0.jsonl");
 const FORK_V5: &str = include_str!("../plugins/transfer/tests-data/fork.v5.jsonl");
 
+/// An imported snapshot is known for what it is: these harnesses have nothing to put in its place.
+const NO_CONTEXT: &str =
+    "Current runtime context: none. Earlier runtime-context snapshots no longer apply.";
+
 fn options() -> AgentOptions {
     AgentOptions::new().model("scripted", "any")
 }
@@ -263,6 +267,11 @@ async fn a_log_of_version_4_that_was_cut_is_closed_and_goes_on() {
         ("assistant", ""),
         ("tool", failed),
         ("user", "Still there?"),
+        // The imported snapshot is known for what it is: this harness has nothing to put in its place.
+        (
+            "user",
+            "Current runtime context: none. Earlier runtime-context snapshots no longer apply.",
+        ),
     ];
     let conversation: Vec<_> = told(&shown).into_iter().filter(|it| it.0 != "system").collect();
     assert_eq!(conversation, expected);
@@ -284,6 +293,7 @@ async fn a_log_of_version_0_that_was_cut_amid_a_stream_keeps_what_it_had_shown()
         ("user", "and now?"),
         ("assistant", "Half an answer"),
         ("user", "Still there?"),
+        ("user", NO_CONTEXT),
     ];
     assert_eq!(conversation, expected);
 }
