@@ -254,6 +254,33 @@ fn told(shown: &[(String, String)]) -> Vec<(&str, &str)> {
     shown.iter().map(|(role, text)| (role.as_str(), text.as_str())).collect()
 }
 
+#[test]
+fn logs_of_version_4_are_taken_as_they_are_but_for_the_marks() {
+    for (file, marked) in [(KILLED_V4, 10), (TWO_TURNS_V4, 18)] {
+        let imported = import(&Sessions::new(file.as_bytes()).next().unwrap().unwrap()).unwrap();
+        assert_eq!(imported.report.source, SourceFormat::Reference(4));
+        assert_eq!(imported.report.violation, None);
+        assert!(imported.report.renumbered.is_empty());
+        assert_eq!(
+            imported.report.notes.values().sum::<u64>(),
+            marked,
+            "{:?}",
+            imported.report.notes
+        );
+        let mut marks = 0;
+        for (line, event) in file.lines().skip(1).zip(&imported.events) {
+            let (mut old, new): (Value, Value) =
+                (serde_json::from_str(line).unwrap(), serde_json::from_slice(event).unwrap());
+            if new["ignorable"] == true {
+                marks += 1;
+                old["ignorable"] = true.into();
+            }
+            assert_eq!(old, new);
+        }
+        assert_eq!(marks, marked);
+    }
+}
+
 #[tokio::test]
 async fn a_log_of_version_4_that_was_cut_is_closed_and_goes_on() {
     let (added, shown) = resumed(KILLED_V4).await;
