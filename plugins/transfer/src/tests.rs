@@ -387,8 +387,9 @@ proptest! {
     ) {
         let mut bytes = [KILLED_V0, FORK_V0, FORK_V5][which].as_bytes().to_vec();
         for (at, byte, how) in edits {
-            let at = at.index(bytes.len());
+            let at = at.index(bytes.len().max(1));
             match how {
+                _ if bytes.is_empty() => bytes.push(byte),
                 0 => bytes[at] = byte,
                 1 => bytes.insert(at, byte),
                 2 => { bytes.remove(at); }
