@@ -240,10 +240,11 @@ int rmdir(const char *path) { return unlink_at(AT_FDCWD, path, AT_REMOVEDIR); }
 static int mkdir_at(int at, const char *path, mode_t mode) {
   pthread_mutex_lock(&lock);
   char buf[2 * PATH_MAX];
-  int done = syscall(SYS_mkdirat, at, path, mode);
+  int done = syscall(SYS_mkdirat, at, path, mode), saved = errno;
   const char *name = below(at, path, buf);
   if (done == 0 && name) record('M', 0, 0, 0, name, strlen(name));
   pthread_mutex_unlock(&lock);
+  errno = saved;
   return done;
 }
 int mkdir(const char *path, mode_t mode) { return mkdir_at(AT_FDCWD, path, mode); }

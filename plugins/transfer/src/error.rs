@@ -93,7 +93,13 @@ pub enum ImportFault {
     Event(String),
     /// An event cannot stand where it stands.
     #[error(transparent)]
-    Load(#[from] LoadError),
+    Load(Box<LoadError>),
+}
+
+impl From<LoadError> for ImportFault {
+    fn from(fault: LoadError) -> Self {
+        Self::Load(Box::new(fault))
+    }
 }
 
 /// Why an export or the storing of an import failed.

@@ -17,6 +17,8 @@ mod record;
 mod reference;
 mod report;
 mod store;
+#[cfg(test)]
+mod tests;
 
 pub use error::{ImportError, ImportFault, TransferError};
 pub use export::{Exported, all_sessions, export, with_descendants};

@@ -9,11 +9,6 @@ use serde_json::{Map, Value};
 
 /// The type of the line that begins a session.
 pub(crate) const SESSION: &str = "session";
-/// The type of the line that holds a tail.
-const TAIL: &str = "session/tail";
-/// The type of a line that holds an image.
-const ATTACHMENT: &str = "session/attachment";
-
 /// What a header line says beside the header.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Announced {
@@ -87,7 +82,7 @@ pub(crate) enum Part {
 impl Record {
     /// Whether a line of this type and without a seq is such a record.
     pub(crate) fn is_kind(kind: &str) -> bool {
-        matches!(kind, TAIL | ATTACHMENT)
+        matches!(kind, "session/tail" | "session/attachment")
     }
 
     pub(crate) fn of_tail(tail: &StoredTail) -> Self {

@@ -55,7 +55,7 @@ pub(super) async fn run(args: Import) -> Result<Exit, CliError> {
     let files: Vec<_> = args.files.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
     let kind = StoreKind::detect(&dir).map_or(config.store.clone(), StoreConfig::new);
     let store = kind.open(&dir).await?;
-    let into = Into { images: DirectoryAttachments::new(dir.join(ATTACHMENTS)), store, args };
+    let into = Target { images: DirectoryAttachments::new(dir.join(ATTACHMENTS)), store, args };
     let outcome = into.files(files).await;
     let closed = into.store.close().await;
     let exit = outcome?;
@@ -77,13 +77,13 @@ fn open(path: &Path) -> Result<(String, Source), CliError> {
 }
 
 /// Where sessions go.
-struct Into {
+struct Target {
     store: Arc<dyn Store>,
     images: DirectoryAttachments,
     args: Import,
 }
 
-impl Into {
+impl Target {
     async fn files(&self, files: Vec<(String, Source)>) -> Result<Exit, CliError> {
         let mut out = Out::new();
         let (mut stored, mut failed) = (0_u64, 0_u64);

@@ -37,6 +37,10 @@ impl Attempt {
         }
     }
 
+    fn failed(&self) -> bool {
+        matches!(self.finish(), Some(FinishReason::Error { .. } | FinishReason::Aborted { .. }))
+    }
+
     fn stream(&mut self) -> Vec<StreamRecord> {
         pack(std::mem::take(&mut self.chunks))
     }
@@ -131,9 +135,10 @@ impl Attempts {
     ) -> Result<(), ImportError> {
         let at = |key: &str| message.data(key).and_then(Value::as_u64);
         let (turn, step) = (at("turn"), at("step"));
-        let same =
-            |open: &Attempt| turn == Some(open.at.turn.into()) && step == Some(open.at.step.into());
-        if !self.open.as_ref().is_some_and(same) {
+        let is_its = |open: &Attempt| {
+            turn == Some(open.at.turn.into()) && step == Some(open.at.step.into()) && !open.failed()
+        };
+        if !self.open.as_ref().is_some_and(is_its) {
             self.settle(out, report)?;
         }
         let mut records = Vec::new();
@@ -172,10 +177,7 @@ impl Attempts {
         out: &mut Drafts,
         report: &mut Report,
     ) -> Result<Option<StoredTail>, ImportError> {
-        let failed = |finish: Option<&FinishReason>| {
-            matches!(finish, Some(FinishReason::Error { .. } | FinishReason::Aborted { .. }))
-        };
-        if self.open.as_ref().is_some_and(|open| failed(open.finish())) {
+        if self.open.as_ref().is_some_and(Attempt::failed) {
             self.settle(out, report)?;
         }
         let Some(mut open) = self.open.take() else { return Ok(None) };

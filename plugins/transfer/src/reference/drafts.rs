@@ -1,5 +1,7 @@
 //! A log while it is rewritten: events come and go, and what names an event by its number follows it.
 
+use std::collections::HashSet;
+
 use playhouse_messages::event::Seq;
 use serde_json::{Map, Value};
 
@@ -204,13 +206,16 @@ impl Numbers<'_> {
 
     fn list(&self, value: &mut Value) {
         let Value::Array(list) = value else { return };
+        // Several chunks may have become one event.
+        let mut seen = HashSet::new();
         let mut renamed: Vec<Value> = Vec::with_capacity(list.len());
         for item in list.drain(..) {
-            let new = match item.as_u64() {
-                Some(old) => self.exact(old).map(Value::from),
-                None => Some(item),
-            };
-            renamed.extend(new.filter(|new| !renamed.contains(new)));
+            match item.as_u64() {
+                Some(old) => {
+                    renamed.extend(self.exact(old).filter(|new| seen.insert(*new)).map(Value::from))
+                }
+                None => renamed.push(item),
+            }
         }
         *list = renamed;
     }

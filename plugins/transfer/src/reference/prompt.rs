@@ -1,6 +1,6 @@
 //! System prompts that stood in request headers, as messages of the conversation.
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::drafts::{Draft, Drafts};
 use crate::report::{Note, Report};
@@ -10,6 +10,8 @@ use crate::report::{Note, Report};
 pub(super) struct Prompt {
     /// The event that says it, by its new number, and its text.
     node: Option<(usize, String)>,
+    /// The last header, without a prompt.
+    header: Value,
 }
 
 impl Prompt {
@@ -28,6 +30,8 @@ impl Prompt {
             }
             _ => String::new(),
         };
+        let rest = Value::Object(inner.clone());
+        let same = std::mem::replace(&mut self.header, rest.clone()) == rest;
         match &self.node {
             None if text.is_empty() => return,
             Some((_, old)) if *old == text => return,
@@ -47,11 +51,21 @@ impl Prompt {
                 out.push(message);
                 self.node = Some((place, text));
                 if let Some(data) = header.event.get_mut("data").and_then(Value::as_object_mut) {
-                    data.insert("startsSeries".to_owned(), true.into());
+                    starts_series(data, same);
                 }
             }
         }
         report.note(Note::Added("`system/message` for prompts that stood in headers".to_owned()));
+    }
+}
+
+/// The header that follows a rewritten prompt starts a request series; it is no change if nothing else
+/// differs.
+fn starts_series(data: &mut Map<String, Value>, same: bool) {
+    if same && data.get("reason").and_then(Value::as_str) == Some("change") {
+        data.insert("reason".to_owned(), "series".into());
+    } else {
+        data.insert("startsSeries".to_owned(), true.into());
     }
 }
 
