@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use futures::FutureExt;
 use playhouse::{
     AgentHandle, AgentOptions, CancelCause, Durability, Harness, TurnEndReason,
     messages::{chunk::StreamChunk, frame::Frame},
-    models::scripted::{Chunking, Reply, ScriptedAdapter},
+    models::scripted::{Chunking, Fault, FaultKind, Reply, ScriptedAdapter},
     plugin_api::{
         hook::Next,
+        store::StoreReader,
         tool::{ToolCallRequest, tool_fn},
     },
 };
@@ -257,44 +259,77 @@ async fn a_failed_flush_after_the_turns_end_is_told_and_the_log_kept() {
     harness.shutdown().await.unwrap();
 }
 
-/// Streams a text while no tail can be written: gives what is shown meanwhile, and the operations.
-async fn shown_while_tails_wait(durability: Durability) -> (String, Vec<String>) {
+/// Streams the beginning of a text while no tail can be written: gives what is shown meanwhile, and
+/// how many tails were asked for.
+async fn shown_while_tails_wait(durability: Durability) -> (String, usize) {
     let store = Watched::new();
     store.state.tails.hold();
-    let reply = Reply::text("one two three").chunked(Chunking::Words).at_gate("open");
-    let (harness, model) = house(&store, [reply]).await;
+    let stall = Fault::new(FaultKind::Stall).after(2);
+    let reply = Reply::text("one two three").chunked(Chunking::Words).with_fault(stall);
+    let (harness, _) = house(&store, [reply]).await;
     let agent = harness.create(with(under(durability))).await.unwrap();
     let mut frames = agent.session().frames();
-    let id = agent.followup("go").await.unwrap();
-    model.gate("open").arrived(1).await;
-    model.gate("open").open();
+    agent.followup("go").await.unwrap();
     let mut shown = String::new();
     if durability == Durability::Strict {
         store.state.tails.reached().await;
-        while let Some(frame) = futures::FutureExt::now_or_never(frames.next()).flatten() {
+        while let Some(frame) = frames.next().now_or_never().flatten() {
             shown += &text_of(frame);
         }
     } else {
-        while shown != "one two three" {
+        while shown != "one two " {
             shown += &text_of(soon(frames.next()).await.unwrap());
         }
     }
+    if durability == Durability::Relaxed {
+        store.state.tails.reached().await;
+    }
     store.state.tails.release();
-    assert_eq!(soon(agent.outcome(&id, 0)).await.unwrap().text, "one two three");
+    agent.cancel(CancelCause::User);
+    soon(agent.when_idle()).await.unwrap();
     harness.shutdown().await.unwrap();
-    (shown, store.diary())
+    (shown, store.diary().iter().filter(|entry| **entry == "tail").count())
 }
 
 #[tokio::test]
 async fn strict_writes_before_it_shows_relaxed_right_behind_and_none_not_at_all() {
-    let tails = |diary: Vec<String>| diary.iter().filter(|entry| **entry == "tail").count();
-    let (shown, diary) = shown_while_tails_wait(Durability::Strict).await;
-    assert_eq!(shown, "");
-    assert!(tails(diary) > 0);
-    let (shown, diary) = shown_while_tails_wait(Durability::Relaxed).await;
-    assert_eq!(shown, "one two three");
-    assert!(tails(diary) > 0);
-    let (shown, diary) = shown_while_tails_wait(Durability::None).await;
-    assert_eq!(shown, "one two three");
-    assert_eq!(tails(diary), 0);
+    let (shown, tails) = shown_while_tails_wait(Durability::Strict).await;
+    assert!(shown.is_empty() && tails > 0, "{shown:?}, {tails} tails");
+    let (shown, tails) = shown_while_tails_wait(Durability::Relaxed).await;
+    assert!(shown == "one two " && tails > 0, "{shown:?}, {tails} tails");
+    let (shown, tails) = shown_while_tails_wait(Durability::None).await;
+    assert!(shown == "one two " && tails == 0, "{shown:?}, {tails} tails");
+}
+
+#[tokio::test]
+async fn after_a_kill_what_was_shown_is_kept_by_strict_and_relaxed_and_not_by_none() {
+    for durability in [Durability::Strict, Durability::Relaxed, Durability::None] {
+        let store = Watched::new();
+        let stall = Fault::new(FaultKind::Stall).after(2);
+        let reply = Reply::text("one two three").chunked(Chunking::Words).with_fault(stall);
+        let (harness, _) = house(&store, [reply]).await;
+        let agent = harness.create(with(under(durability)).id("a")).await.unwrap();
+        let mut frames = agent.session().frames();
+        agent.followup("go").await.unwrap();
+        let mut shown = String::new();
+        while shown != "one two " {
+            shown += &text_of(soon(frames.next()).await.unwrap());
+        }
+        let kept = async {
+            loop {
+                let stored = store.inner.read(agent.id()).await.unwrap();
+                let parts = stored.tail.iter().flat_map(|tail| &tail.parts);
+                let bytes: Vec<u8> = parts.flat_map(|part| part.to_vec()).collect();
+                let text = String::from_utf8(bytes).unwrap();
+                if durability == Durability::None || text.contains("two") {
+                    return text;
+                }
+                // Relaxed writes right behind.
+                tokio::task::yield_now().await;
+            }
+        };
+        let kept = soon(kept).await;
+        assert_eq!(kept.contains("one"), durability != Durability::None, "{durability:?}: {kept}");
+        harness.shutdown().await.unwrap();
+    }
 }

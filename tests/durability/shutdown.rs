@@ -125,7 +125,11 @@ mod scenario {
                 fleet.assert_whole(&*store, &what).await;
 
                 // Nothing to repair, and what waited still does.
-                let (harness, _) = on(store, []).await;
+                let mut next = Harness::builder().shared_store(store);
+                for kind in playhouse::subagents::EVENT_KINDS {
+                    next = next.event_kind(kind);
+                }
+                let (harness, _) = rig::with(next, []).await;
                 for agent in &fleet.agents {
                     let before = spelled(agent);
                     let resumed = harness.resume(agent.id().clone(), new()).await.unwrap();

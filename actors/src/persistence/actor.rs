@@ -55,7 +55,7 @@ enum Work {
     Append(EventBatch, Seq),
     Tail(u64, Bytes, DoneReply),
     Flush(Seq),
-    Close(DoneReply, Option<Failure>),
+    Close(Seq, DoneReply, Option<Failure>),
 }
 
 impl WriterShell {
@@ -90,8 +90,11 @@ impl WriterShell {
                     let failure = handle.flush().await.err();
                     done(through, true, failure.map(store_failure));
                 }
-                Work::Close(reply, unclean) => {
+                Work::Close(through, reply, unclean) => {
                     let closed = handle.close().await.map_err(store_failure);
+                    if closed.is_ok() {
+                        cell.mark(through, through);
+                    }
                     // Before anybody hears of it: there is no successor to wait for.
                     cell.writer.close();
                     // What was not written comes first: it is why.
@@ -117,7 +120,7 @@ impl WriterShell {
             return Some(Work::Flush(self.cursor));
         }
         let unclean = self.unclean.take();
-        self.close.take().map(|reply| Work::Close(reply, unclean))
+        self.close.take().map(|reply| Work::Close(self.cursor, reply, unclean))
     }
 
     fn written(&mut self, through: Seq, durable: bool, failure: Option<Failure>) {
