@@ -62,6 +62,10 @@ fn a_bad_config_is_told_with_file_line_and_key() {
             "[[agent]]\nid = \"a\"\ncolour = 1\n",
             &["playhouse.toml:3: `colour`", "unknown field"][..],
         ),
+        (
+            "[store]\ndurability = \"lax\"\n",
+            &["playhouse.toml:2: `store.durability`", "strict, relaxed and none"],
+        ),
         ("x = = 1\n", &["playhouse.toml:1: `x`"]),
         (
             "[[agent]]\nid = \"a\"\nprovider = \"nobody\"\nmodel = \"m\"\n",
