@@ -1,6 +1,7 @@
 //! The command, as its users see it: every test spawns the binary.
 
 mod bad_input;
+mod fork;
 mod images;
 mod rpc;
 mod run;

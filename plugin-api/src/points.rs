@@ -128,7 +128,7 @@ pub struct Created {
 /// How an agent came to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CreatedFrom {
-    /// Made anew, with or without a seed.
+    /// Made anew, with or without a seed, or forked.
     Startup,
     /// From its stored session.
     Resume,

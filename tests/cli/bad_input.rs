@@ -21,7 +21,8 @@ fn bad_arguments_are_told_with_the_way_out() {
         (&["run", "--agent", "a", "x"], &["--agent a", "[[agent]]"]),
         (&["run", "--session", "", "x"], &["must not be empty"]),
         (&["run", "--resume", "gone", "x"], &["`gone`", "sessions list"]),
-        (&["sessions", "show", "gone"], &["`gone`", "sessions list"]),
+        // The resume that was refused has left no store behind.
+        (&["sessions", "show", "gone"], &["no store", "--store"]),
         (&["sessions", "list", "--store", "nowhere"], &["nowhere", "--store"]),
         (&["mock-model", "--script", "nowhere.toml"], &["nowhere.toml", "existing file"]),
     ] {
@@ -60,6 +61,10 @@ fn a_bad_config_is_told_with_file_line_and_key() {
         (
             "[[agent]]\nid = \"a\"\ncolour = 1\n",
             &["playhouse.toml:3: `colour`", "unknown field"][..],
+        ),
+        (
+            "[store]\ndurability = \"lax\"\n",
+            &["playhouse.toml:2: `store.durability`", "strict, relaxed and none"],
         ),
         ("x = = 1\n", &["playhouse.toml:1: `x`"]),
         (

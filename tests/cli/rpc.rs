@@ -17,7 +17,7 @@ use playhouse::models::{
 };
 use serde_json::{Value, json};
 
-use self::client::Client;
+pub use self::client::Client;
 use super::House;
 
 fn refusal(answer: &Value) -> (i64, String) {

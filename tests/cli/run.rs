@@ -296,6 +296,8 @@ async fn a_signal_cancels_and_drains_to_a_durable_end() {
         assert!(outcome["text"].as_str().unwrap().starts_with("One "), "{outcome}");
         let events = house.run(&["sessions", "show", "it", "--format", "jsonl"]).json();
         assert_eq!(events.last().unwrap()["data"]["reason"]["kind"], "aborted");
+        let listed = house.run(&["sessions", "list", "--format", "jsonl"]).json();
+        assert_eq!(listed[0]["events"], events.len(), "it is listed whole");
         assert_eq!(house.run(&["sessions", "verify"]).code, Some(0));
         server.shutdown().await;
     }

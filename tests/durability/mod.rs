@@ -1,4 +1,8 @@
 //! Nothing acknowledged is lost: recovery, checkpoints, forks and shutdown, over harnesses on real
 //! stores.
 
+mod checkpoints;
+mod fork;
+mod recovery;
 mod rig;
+mod shutdown;

@@ -74,7 +74,7 @@ enum Work {
     Append(EventBatch, Seq),
     Tail(u64, Bytes, DoneReply),
     Flush(Seq),
-    Close(DoneReply, Option<Failure>),
+    Close(Seq, DoneReply, Option<Failure>),
 }
 
 impl WriterShell {
@@ -107,8 +107,11 @@ impl WriterShell {
                 Work::Flush(through) => {
                     done(through, true, attempt(|| handle.flush()).await.err());
                 }
-                Work::Close(reply, unclean) => {
+                Work::Close(through, reply, unclean) => {
                     let closed = attempt(|| handle.close()).await;
+                    if closed.is_ok() {
+                        cell.mark(through, through);
+                    }
                     // Before anybody hears of it: there is no successor to wait for.
                     cell.close_writer();
                     // What was not written comes first: it is why.
@@ -134,7 +137,7 @@ impl WriterShell {
             return Some(Work::Flush(self.cursor));
         }
         let unclean = self.unclean.take();
-        self.close.take().map(|close| Work::Close(close.reply, unclean))
+        self.close.take().map(|close| Work::Close(self.cursor, close.reply, unclean))
     }
 
     fn written(&mut self, through: Seq, durable: bool, failure: Option<Failure>) {
