@@ -35,11 +35,11 @@ async fn idle_parent(replies: &[&str]) -> (Harness, AgentHandle, MemoryStore) {
 
 fn marker(agent: &AgentHandle) -> (Seq, bool) {
     let log = agent.session().log();
-    let markers = log.iter().filter_map(|event| match &event.body {
+    let last = log.iter().rev().find_map(|event| match &event.body {
         EventBody::EndSeed(end) => Some((event.seq, end.inherited)),
         _ => None,
     });
-    markers.last().unwrap()
+    last.unwrap()
 }
 
 /// Where the log's first event of this kind is.
