@@ -6,17 +6,24 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that meets an error has failed"))]
 
+mod compact;
 mod index;
 pub mod journal;
 mod journal_store;
 mod kind;
 mod memory;
+mod salvage;
 mod verify;
 
 #[cfg(test)]
 mod contract;
 
-pub use journal_store::{CompactReport, JournalReader, JournalStore, JournalStoreConfig, compact};
+pub use compact::compact_store;
+pub use journal_store::{
+    CompactReport, JournalReader, JournalStore, JournalStoreConfig, OnProgress, OpenProgress,
+    OpenStep, compact,
+};
 pub use kind::{StoreConfig, StoreKind, open_reader};
 pub use memory::MemoryStore;
-pub use verify::{Progress, VerifyReport, verify};
+pub use salvage::{Partial, SalvageReport, salvage};
+pub use verify::{Progress, VerifyReport, counted, verify};

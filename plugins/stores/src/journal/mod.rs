@@ -35,5 +35,6 @@ pub use map::{Block, Map, Place, SessionMap, TailMap};
 pub use reader::Reader;
 pub use record::Record;
 pub use recovery::{Depth, Recovered, recover};
+pub use segments::SegmentProgress;
 pub(crate) use segments::{journal_bytes, sealed_end};
 pub use writer::{JournalConfig, Moved, Sealed, Urgency, Writer, Written};

@@ -18,23 +18,25 @@
 mod claim;
 mod committer;
 mod compaction;
+mod config;
 mod core;
 mod desk;
 mod failure;
 mod job;
 mod keeper;
+mod listing;
 mod office;
 mod open;
 mod reading;
 mod session_writer;
 mod tray;
+mod wreck;
 
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -45,10 +47,11 @@ use playhouse_plugin_api::store::{
 };
 use ractor::{Actor, ActorCell};
 
-use crate::journal::{Damage, Disk, JournalConfig, RealDisk};
+use crate::journal::{Damage, Disk, RealDisk};
 use claim::{Claim, Stored};
 pub(crate) use claim::{ID_BYTES_MAX, check_new};
 pub use compaction::{CompactReport, compact};
+pub use config::{JournalStoreConfig, OnProgress, OpenProgress, OpenStep};
 use core::Core;
 use job::Job;
 use keeper::{Keeper, KeeperArgs};
@@ -57,31 +60,7 @@ pub use reading::JournalReader;
 pub(crate) use reading::verify_journal;
 use session_writer::JournalSessionWriter;
 use tray::Tray;
-
-/// How a journal store behaves.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct JournalStoreConfig {
-    /// Sizes of the journal.
-    pub journal: JournalConfig,
-    /// How long written events may stay undurable when nobody waits for them. 200 ms by default.
-    pub window: Duration,
-    /// How many payload bytes may be with the committer and not written. 64 MiB by default.
-    pub waiting_bytes: usize,
-    /// Whether to keep an index. Without one every session's blocks are kept in memory.
-    pub index: bool,
-}
-
-impl Default for JournalStoreConfig {
-    fn default() -> Self {
-        Self {
-            journal: JournalConfig::default(),
-            window: Duration::from_millis(200),
-            waiting_bytes: 64 << 20,
-            index: true,
-        }
-    }
-}
+pub(crate) use wreck::open_wreck;
 
 /// A store in a directory of its own. See the module's text.
 ///
@@ -115,8 +94,8 @@ impl JournalStore {
         dir: PathBuf,
         config: JournalStoreConfig,
     ) -> Result<Self, StoreError> {
-        let (journal, with_index) = (config.journal.clone(), config.index);
-        let core = blocking(move || open::open(disk, &dir, journal, with_index)).await?;
+        let opening = config.clone();
+        let core = blocking(move || open::open(disk, &dir, &opening)).await?;
         let core = Arc::new(core);
         let tray = Arc::new(Tray::new(config.waiting_bytes));
         let args =
@@ -206,7 +185,7 @@ impl Drop for Entered {
 }
 
 /// Runs blocking work on tokio's threads for it.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let done = tokio::task::spawn_blocking(work).await;

@@ -82,7 +82,11 @@ impl StoreReader for JournalReader {
     }
 }
 
-fn view(disk: &Arc<dyn Disk>, dir: &Path, depth: Depth) -> Result<(Core, Recovered), StoreError> {
+pub(crate) fn view(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    depth: Depth,
+) -> Result<(Core, Recovered), StoreError> {
     let fail = |error| store_error(dir, error);
     let store = read_format(disk.as_ref(), dir).map_err(fail)?.store;
     let found = recover(disk.as_ref(), dir, &store, depth).map_err(fail)?;
@@ -111,9 +115,7 @@ pub(crate) fn verify_journal(
     for (done, (number, session)) in (1..).zip(&found.map.sessions) {
         let id = SessionId::from(session.id.as_str());
         let read = if session.id.is_empty() {
-            let cause = "its id is lost with its own record".to_owned();
-            let (id, place) = (SessionId::from(format!("number {number}")), "its record");
-            Err(StoreError::Corrupt { id, place: place.to_owned(), cause })
+            Err(nameless(*number).1)
         } else {
             core.read(&id).and_then(|(stored, _)| check_events(&id, &stored))
         };
@@ -124,4 +126,11 @@ pub(crate) fn verify_journal(
         progress(Progress { done, all: report.sessions });
     }
     Ok(report)
+}
+
+/// A session whose own record is lost, and its id with it.
+pub(crate) fn nameless(number: u64) -> (SessionId, StoreError) {
+    let cause = "its id is lost with its own record".to_owned();
+    let (id, place) = (SessionId::from(format!("number {number}")), "its record".to_owned());
+    (id.clone(), StoreError::Corrupt { id, place, cause })
 }
