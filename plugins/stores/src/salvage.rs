@@ -32,6 +32,8 @@ pub(crate) struct Wreck {
     pub(crate) damages: Vec<String>,
     /// Whether more may be lost than can be named.
     pub(crate) is_more_lost: bool,
+    /// Where a crash has left something half written.
+    pub(crate) torn: Option<String>,
     pub(crate) source: Box<dyn Source>,
 }
 
@@ -86,6 +88,8 @@ pub struct SalvageReport {
     pub damages: Vec<String>,
     /// Whether more may be lost than can be named.
     pub is_more_lost: bool,
+    /// Where a crash has left something half written, which is left out. No damage.
+    pub torn: Option<String>,
 }
 
 impl SalvageReport {
@@ -111,6 +115,9 @@ impl fmt::Display for SalvageReport {
             counted(self.events, "events"),
             counted(self.values, "values"),
         )?;
+        if let Some(place) = &self.torn {
+            writeln!(f, "torn: {place}: a crash left it, and it is left out")?;
+        }
         for damage in &self.damages {
             writeln!(f, "damaged: {damage}")?;
         }
@@ -171,6 +178,7 @@ pub async fn salvage(
         lost_values: Vec::new(),
         damages: wreck.damages,
         is_more_lost: wreck.is_more_lost,
+        torn: wreck.torn,
     };
     let all = wreck.ids.len() as u64;
     for (done, id) in (1..).zip(&wreck.ids) {
@@ -266,6 +274,7 @@ impl Listed {
             keys: Vec::new(),
             is_more_lost: !report.damages.is_empty(),
             damages: report.damages,
+            torn: report.torn,
             source: Box::new(Self(reader)),
         })
     }

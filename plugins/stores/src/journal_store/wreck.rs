@@ -11,7 +11,7 @@ use playhouse_plugin_api::store::{StoreError, StoredSession};
 
 use super::blocking;
 use super::core::Core;
-use super::reading::{nameless, view};
+use super::reading::{nameless, torn_place, view};
 use crate::journal::{Damage, Depth, Disk, RealDisk};
 use crate::salvage::{Found, Source, Wreck};
 
@@ -27,6 +27,7 @@ pub(crate) async fn open_wreck(dir: &Path) -> Result<Wreck, StoreError> {
         keys: Vec::new(),
         damages: found.damages.iter().map(Damage::to_string).collect(),
         is_more_lost: found.damages.iter().any(|damage| !damage.known),
+        torn: found.torn.map(torn_place),
         source: Box::new(JournalWreck(Arc::new(core))),
     };
     for (&number, session) in &found.map.sessions {

@@ -67,7 +67,9 @@ async fn check(report: &SalvageReport, what: &str) {
             Ok(session) => {
                 let count = session.events.len() as u64;
                 let told = partial.get(&id).map_or(EVENTS, |partial| partial.events);
-                assert_eq!((count, lost), (told, false), "{what}: {id}");
+                // The last batches of an unsealed journal, wiped, look as one that was torn.
+                let torn = report.torn.is_some() && count < told;
+                assert!(!lost && (count == told || torn), "{what}: {id}: {count} of {told}");
                 assert_eq!(session.events, texts(0, count), "{what}: {id}");
                 assert_eq!(session.header, header(id.as_str()), "{what}: {id}");
             }
