@@ -23,3 +23,4 @@ mod testing;
 mod tools;
 mod turns;
 mod windows;
+mod write_behind;

@@ -44,6 +44,10 @@ pub struct WriterShell {
     paused: bool,
     tails: VecDeque<(u64, Bytes, DoneReply)>,
     flushes: Vec<(Seq, FlushReply)>,
+    /// How many of them the operation under way serves: those that were asked before it began.
+    served: usize,
+    /// Whether it serves a close.
+    closing: bool,
     close: Option<DoneReply>,
     /// What went wrong since the close was asked for.
     unclean: Option<Failure>,
@@ -67,6 +71,7 @@ impl WriterShell {
         }
         let Some(work) = self.next_work() else { return };
         self.busy = true;
+        (self.served, self.closing) = (self.flushes.len(), self.close.is_some());
         let handle = self.args.handle.clone();
         let cell = self.args.cell.clone();
         let myself = myself.clone();
@@ -131,11 +136,12 @@ impl WriterShell {
                 return;
             }
             tracing::warn!(session = %self.session(), %failure, "the store failed");
-            self.paused = true;
-            if self.close.is_some() {
+            if self.closing {
                 self.unclean.get_or_insert_with(|| failure.clone());
             }
-            for (_, reply) in self.flushes.drain(..) {
+            // Whoever asked meanwhile has a try of their own.
+            self.paused = self.flushes.len() == self.served && self.close.is_some() == self.closing;
+            for (_, reply) in self.flushes.drain(..self.served) {
                 let _ = reply.send(Err(failure.clone()));
             }
             return;
@@ -181,6 +187,8 @@ impl Actor for WriterActor {
             paused: false,
             tails: VecDeque::new(),
             flushes: Vec::new(),
+            served: 0,
+            closing: false,
             close: None,
             unclean: None,
             tasks: JoinSet::new(),

@@ -88,8 +88,13 @@ impl JournalStore {
         Self::open_on(Arc::new(RealDisk), dir.into(), config).await
     }
 
-    /// As [`JournalStore::open`], on a disk that may refuse.
-    pub(crate) async fn open_on(
+    /// As [`JournalStore::open`], on another disk: one that refuses, or that keeps account. Only the
+    /// journal is on it; the index, if there is one, is where the directory is.
+    ///
+    /// # Errors
+    ///
+    /// As [`JournalStore::open`].
+    pub async fn open_on(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
         config: JournalStoreConfig,

@@ -2,9 +2,13 @@
 
 mod beside;
 mod differential;
+mod index_flips;
 mod index_life;
 mod kill;
+mod many;
 mod power_cut;
+mod scenario;
+mod sweep;
 
 use std::path::Path;
 use std::time::Duration;
