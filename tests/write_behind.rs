@@ -165,6 +165,7 @@ mod scenario {
         let (harness, model) = rig::on(store.clone(), replies).await;
         let agent = harness.create(NewAgent::new(rig::options())).await.unwrap();
         assert_eq!(soon(agent.prompt("Hi")).await.unwrap().text, "one");
+        soon(agent.when_idle()).await.unwrap();
         let asked = model.captured().len();
         disk.capacity.store(disk.used() + 100, Ordering::SeqCst);
         let failed = soon(agent.prompt("More")).await.unwrap();
@@ -181,10 +182,10 @@ mod scenario {
         disk.capacity.store(u64::MAX, Ordering::SeqCst);
         soon(agent.session().flush()).await.unwrap();
         rig::assert_stored(&*store, &agent).await;
-        assert!(dir.path().join("reserve").exists(), "and it is set aside again");
         assert_eq!(soon(agent.prompt("And now?")).await.unwrap().text, "two");
         soon(agent.when_idle()).await.unwrap();
         rig::assert_stored(&*store, &agent).await;
+        assert!(dir.path().join("reserve").exists(), "it is set aside again");
         let log = agent.session().log();
         harness.shutdown().await.unwrap();
         let store = JournalStore::open(dir.path(), JournalStoreConfig::default()).await.unwrap();

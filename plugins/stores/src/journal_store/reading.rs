@@ -110,7 +110,7 @@ pub(crate) fn verify_journal(
     let mut report = VerifyReport::new(StoreKind::Journal, dir);
     report.sessions = found.map.sessions.len() as u64;
     report.parts = vec![("segments", found.segments as u64), ("batches", found.next_batch - 1)];
-    report.torn = found.torn.map(torn_place);
+    report.torn = torn_place(&found);
     report.damages = found.damages.iter().map(Damage::to_string).collect();
     for (done, (number, session)) in (1..).zip(&found.map.sessions) {
         let id = SessionId::from(session.id.as_str());
@@ -128,8 +128,11 @@ pub(crate) fn verify_journal(
     Ok(report)
 }
 
-pub(crate) fn torn_place((segment, offset): (u64, u64)) -> String {
-    format!("segment {segment} offset {offset}")
+/// Where the journal ends in something half written: in a batch, or in a segment without any.
+pub(crate) fn torn_place(found: &Recovered) -> Option<String> {
+    let empty = found.empty.last().map(|segment| (*segment, 0));
+    let (segment, offset) = found.torn.or(empty)?;
+    Some(format!("segment {segment} offset {offset}"))
 }
 
 /// A session whose own record is lost, and its id with it.

@@ -27,7 +27,7 @@ pub(crate) async fn open_wreck(dir: &Path) -> Result<Wreck, StoreError> {
         keys: Vec::new(),
         damages: found.damages.iter().map(Damage::to_string).collect(),
         is_more_lost: found.damages.iter().any(|damage| !damage.known),
-        torn: found.torn.map(torn_place),
+        torn: torn_place(&found),
         source: Box::new(JournalWreck(Arc::new(core))),
     };
     for (&number, session) in &found.map.sessions {

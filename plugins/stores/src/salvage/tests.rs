@@ -67,9 +67,11 @@ async fn check(report: &SalvageReport, what: &str) {
             Ok(session) => {
                 let count = session.events.len() as u64;
                 let told = partial.get(&id).map_or(EVENTS, |partial| partial.events);
-                // The last batches of an unsealed journal, wiped, look as one that was torn.
-                let torn = report.torn.is_some() && count < told;
-                assert!(!lost && (count == told || torn), "{what}: {id}: {count} of {told}");
+                // The last batches of an unsealed journal, wiped, look as one that was torn; what two
+                // bad ones in a row held, nobody can say.
+                let earlier = report.torn.is_some() || report.is_more_lost;
+                let fits = count == told || (count < told && earlier);
+                assert!(!lost && fits, "{what}: {id}: {count} of {told}\n{report}");
                 assert_eq!(session.events, texts(0, count), "{what}: {id}");
                 assert_eq!(session.header, header(id.as_str()), "{what}: {id}");
             }
@@ -142,13 +144,15 @@ async fn whatever_the_damage_nothing_wrong_comes_over() {
     let mut dice = Dice(seed);
     let dir = tempfile::tempdir().unwrap();
     let (mut partial, mut lost) = (0, 0);
-    let cases = 60;
+    let cases = 40;
     for case in 0..cases {
         let (from, into) =
             (dir.path().join(format!("from {case}")), dir.path().join(format!("into {case}")));
         make(&from, case % 2 == 0).await;
         let mut paths = segments(&from);
-        let path = paths.remove(dice.below(paths.len()));
+        // A journal whose last file is gone, or ends between two batches, is a whole shorter one.
+        let whole_after = usize::from(case % 5 < 2);
+        let path = paths.remove(dice.below(paths.len() - whole_after));
         let mut bytes = std::fs::read(&path).unwrap();
         let at = dice.below(bytes.len());
         let what = match case % 5 {

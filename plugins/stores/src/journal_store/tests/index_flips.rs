@@ -9,7 +9,7 @@ use super::*;
 use crate::index::{Covered, Index};
 use crate::journal::{Depth, recover};
 
-const SESSIONS: u64 = 40;
+const SESSIONS: u64 = 16;
 const EVENTS: u64 = 40;
 /// How many flips; `PLAYHOUSE_FLIPS` says otherwise.
 const FLIPS: usize = 100;
