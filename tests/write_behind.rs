@@ -112,13 +112,13 @@ mod scenario {
     async fn persistence_24_fifty_flushes_of_a_session_are_two_of_the_store_at_most() {
         let store = Gated::new(MemoryStore::new(), Pause::opened());
         let (harness, agent) = idle_agent(store.clone()).await;
-        let before = store.state.flushes.load(Ordering::SeqCst);
+        let before = store.state.flush_count.load(Ordering::SeqCst);
         agent.session().append(note(1)).await.unwrap();
         let flushes: Vec<_> = (0..50).map(|_| agent.session().flush()).collect();
         for flushed in futures::future::join_all(flushes).await {
             assert!(flushed.unwrap());
         }
-        let made = store.state.flushes.load(Ordering::SeqCst) - before;
+        let made = store.state.flush_count.load(Ordering::SeqCst) - before;
         assert!((1..=2).contains(&made), "{made} flushes");
         let marks = *agent.session().marks().borrow();
         assert_eq!(marks.durable, agent.session().log().len());
@@ -265,6 +265,10 @@ impl Disk for Quota {
         RealDisk.rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.link(from, to)
+    }
+
     fn lock(&self, path: &Path) -> io::Result<LockOutcome> {
         RealDisk.lock(path)
     }
@@ -285,6 +289,10 @@ impl DiskFile for Limited {
 
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         self.file.set_len(len)
+    }
+
+    fn seek(&mut self, offset: u64) -> io::Result<()> {
+        self.file.seek(offset)
     }
 
     fn length(&self) -> io::Result<u64> {

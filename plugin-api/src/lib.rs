@@ -9,6 +9,7 @@ pub mod creation;
 pub mod delay;
 pub mod factory;
 pub mod feed;
+pub mod fork;
 pub mod hook;
 pub mod llm;
 pub mod options;

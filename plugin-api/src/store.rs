@@ -3,6 +3,8 @@
 //! Three words, used everywhere: **accepted** (ordered in the log), **written** (in the store's file:
 //! survives `kill -9`), **durable** (synced: survives power loss).
 
+mod check;
+
 use std::{fmt, ops::Range, sync::Arc};
 
 use bytes::Bytes;
@@ -106,7 +108,8 @@ pub trait SessionWriter: Send + Sync + 'static {
     /// Appends events. Resolves once **written**.
     ///
     /// The first new event's seq must be the stored next one. Events that are stored already must
-    /// be equal ([`StoreError::Conflict`] if not) and are skipped. An empty batch does nothing.
+    /// be equal ([`StoreError::Conflict`] if not) and are skipped. An empty batch does nothing, and
+    /// one that [`EventBatch::check`] refuses is refused here.
     fn append(&self, batch: EventBatch) -> BoxFuture<'static, Result<(), StoreError>>;
 
     /// Adds to the session's tail: what has been streamed of a model attempt since the last call,
@@ -209,12 +212,12 @@ pub struct SessionStat {
     pub event_count: u64,
     /// Their payload bytes.
     pub size_bytes: u64,
-    /// Changes whenever the session's content does.
+    /// Changes whenever header or events do.
     pub revision: Revision,
 }
 
 /// Says whether a session has changed: equal revisions of one id, from one instance of a store, mean
-/// equal content. Nothing else can be read from it, also no order.
+/// equal header and events; the tail is not counted. Nothing else can be read from it, also no order.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Revision(Arc<str>);
 

@@ -19,7 +19,7 @@ use crate::{
     creation::AgentMaker,
     factory::AgentFactory,
     llm::LlmRegistry,
-    options::Limits,
+    options::{Durability, Limits},
     points::Hooks,
     prompt::PromptRegistry,
     registry::AgentRegistry,
@@ -66,6 +66,8 @@ pub struct World {
     pub validators: Validators,
     /// Limits that can be changed while running.
     pub limits: Limits,
+    /// When logs are made durable, unless an agent's options say.
+    pub durability: Durability,
     /// What runs batches of tool calls.
     pub executor: Arc<dyn ToolBatchExecutor>,
     /// What drives agents.

@@ -43,7 +43,7 @@ use std::{
 };
 
 use playhouse_messages::retry::RetryPolicy;
-use playhouse_plugin_api::patterns::Patterns;
+use playhouse_plugin_api::{options::Durability, patterns::Patterns};
 use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
 use playhouse_stores::StoreConfig;
 use serde::Deserialize;
@@ -78,6 +78,8 @@ pub struct Config {
     pub store: StoreConfig,
     /// How many bytes all sessions together may have accepted and not made durable.
     pub undurable_bytes: Option<u64>,
+    /// When they are made durable.
+    pub durability: Durability,
 }
 
 /// What bounds a tool call.

@@ -190,7 +190,7 @@ pub struct HandleState {
     pub fail_appends: AtomicUsize,
     /// The session whose appends fail.
     pub broken: Mutex<Option<SessionId>>,
-    pub flushes: AtomicUsize,
+    pub flush_count: AtomicUsize,
     pub fail_close: AtomicBool,
     pub diary: Diary,
 }
@@ -203,7 +203,7 @@ impl Gated {
             fail_append: AtomicBool::new(false),
             fail_appends: AtomicUsize::new(0),
             broken: Mutex::default(),
-            flushes: AtomicUsize::new(0),
+            flush_count: AtomicUsize::new(0),
             fail_close: AtomicBool::new(false),
             diary: Diary::default(),
         };
@@ -251,7 +251,7 @@ impl SessionWriter for GatedHandle {
     }
 
     fn flush(&self) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.state.flushes.fetch_add(1, Ordering::SeqCst);
+        self.state.flush_count.fetch_add(1, Ordering::SeqCst);
         self.inner.flush()
     }
 

@@ -1,6 +1,7 @@
-use std::{collections::VecDeque, sync::Arc};
+use std::{collections::VecDeque, panic::AssertUnwindSafe, sync::Arc};
 
 use bytes::Bytes;
+use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{
     chunk::Failure,
     event::{Seq, SharedEvent},
@@ -9,6 +10,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     delay,
+    hook::panic_failure,
     session::SessionCell,
     store::{EventBatch, SessionWriter, StoreError},
 };
@@ -40,18 +42,31 @@ pub struct WriterShell {
     /// Written up to here by this life or one before.
     cursor: Seq,
     busy: bool,
+    /// Counts the operations that were begun.
+    begun: u64,
     /// A write failed: nothing is tried again until somebody flushes.
     paused: bool,
     tails: VecDeque<(u64, Bytes, DoneReply)>,
-    flushes: Vec<(Seq, FlushReply)>,
-    /// How many of them the operation under way serves: those that were asked before it began.
-    served: usize,
-    /// Whether it serves a close.
-    closing: bool,
-    close: Option<DoneReply>,
+    flushes: Vec<Flush>,
+    close: Option<Close>,
     /// What went wrong since the close was asked for.
     unclean: Option<Failure>,
     tasks: JoinSet<()>,
+}
+
+/// Somebody waits for durable.
+struct Flush {
+    upto: Seq,
+    /// The operation that was under way when it was asked for: its failure is none of this one's, which
+    /// is yet to try.
+    during: Option<u64>,
+    reply: FlushReply,
+}
+
+/// Somebody waits for the end.
+struct Close {
+    during: Option<u64>,
+    reply: DoneReply,
 }
 
 /// The operation under way.
@@ -71,7 +86,7 @@ impl WriterShell {
         }
         let Some(work) = self.next_work() else { return };
         self.busy = true;
-        (self.served, self.closing) = (self.flushes.len(), self.close.is_some());
+        self.begun += 1;
         let handle = self.args.handle.clone();
         let cell = self.args.cell.clone();
         let myself = myself.clone();
@@ -83,20 +98,17 @@ impl WriterShell {
             };
             match work {
                 Work::Append(batch, through) => {
-                    let failure = handle.append(batch).await.err();
-                    done(through, false, failure.map(store_failure));
+                    done(through, false, attempt(|| handle.append(batch)).await.err());
                 }
                 Work::Tail(attempt, part, reply) => {
-                    let written = handle.tail(attempt, part).await.map_err(store_failure);
-                    let _ = reply.send(written);
+                    let _ = reply.send(self::attempt(|| handle.tail(attempt, part)).await);
                     done(0, false, None);
                 }
                 Work::Flush(through) => {
-                    let failure = handle.flush().await.err();
-                    done(through, true, failure.map(store_failure));
+                    done(through, true, attempt(|| handle.flush()).await.err());
                 }
                 Work::Close(reply, unclean) => {
-                    let closed = handle.close().await.map_err(store_failure);
+                    let closed = attempt(|| handle.close()).await;
                     // Before anybody hears of it: there is no successor to wait for.
                     cell.close_writer();
                     // What was not written comes first: it is why.
@@ -122,7 +134,7 @@ impl WriterShell {
             return Some(Work::Flush(self.cursor));
         }
         let unclean = self.unclean.take();
-        self.close.take().map(|reply| Work::Close(reply, unclean))
+        self.close.take().map(|close| Work::Close(close.reply, unclean))
     }
 
     fn written(&mut self, through: Seq, durable: bool, failure: Option<Failure>) {
@@ -136,13 +148,18 @@ impl WriterShell {
                 return;
             }
             tracing::warn!(session = %self.session(), %failure, "the store failed");
-            if self.closing {
+            let failed = Some(self.begun);
+            // Whoever came while it was under way has it tried again; all others are told.
+            let (retry, told): (Vec<_>, Vec<_>) =
+                self.flushes.drain(..).partition(|flush| flush.during == failed);
+            self.flushes = retry;
+            let closes = self.close.as_ref().map(|close| close.during == failed);
+            self.paused = self.flushes.is_empty() && closes != Some(true);
+            if closes == Some(false) {
                 self.unclean.get_or_insert_with(|| failure.clone());
             }
-            // Whoever asked meanwhile has a try of their own.
-            self.paused = self.flushes.len() == self.served && self.close.is_some() == self.closing;
-            for (_, reply) in self.flushes.drain(..self.served) {
-                let _ = reply.send(Err(failure.clone()));
+            for flush in told {
+                let _ = flush.reply.send(Err(failure.clone()));
             }
             return;
         }
@@ -150,16 +167,27 @@ impl WriterShell {
         self.args.cell.mark(self.cursor, if durable { through } else { 0 });
         if durable {
             let (done, later): (Vec<_>, _) =
-                self.flushes.drain(..).partition(|(upto, _)| *upto <= through);
+                self.flushes.drain(..).partition(|flush| flush.upto <= through);
             self.flushes = later;
-            for (_, reply) in done {
-                let _ = reply.send(Ok(through));
+            for flush in done {
+                let _ = flush.reply.send(Ok(through));
             }
         }
     }
 
     fn session(&self) -> &SessionId {
         self.args.cell.id()
+    }
+}
+
+/// Asks the store. One that panics has failed, and no more.
+async fn attempt(
+    call: impl FnOnce() -> BoxFuture<'static, Result<(), StoreError>>,
+) -> Result<(), Failure> {
+    let asked = AssertUnwindSafe(async { call().await }).catch_unwind().await;
+    match asked {
+        Ok(done) => done.map_err(store_failure),
+        Err(panic) => Err(panic_failure(&*panic)),
     }
 }
 
@@ -184,11 +212,10 @@ impl Actor for WriterActor {
             args,
             cursor,
             busy: false,
+            begun: 0,
             paused: false,
             tails: VecDeque::new(),
             flushes: Vec::new(),
-            served: 0,
-            closing: false,
             close: None,
             unclean: None,
             tasks: JoinSet::new(),
@@ -203,6 +230,7 @@ impl Actor for WriterActor {
     ) -> Result<(), ActorProcessingErr> {
         delay::before_message().await;
         while state.tasks.try_join_next().is_some() {}
+        let during = state.busy.then_some(state.begun);
         match message {
             WriterMessage::Append => {}
             WriterMessage::Tail { attempt, part, reply } => {
@@ -210,11 +238,12 @@ impl Actor for WriterActor {
             }
             WriterMessage::Flush { reply } => {
                 state.paused = false;
-                state.flushes.push((state.args.cell.view().log.len(), reply));
+                let upto = state.args.cell.view().log.len();
+                state.flushes.push(Flush { upto, during, reply });
             }
             WriterMessage::Close { reply } => {
                 state.paused = false;
-                state.close = Some(reply);
+                state.close = Some(Close { during, reply });
             }
             WriterMessage::Written { through, durable, failure } => {
                 state.written(through, durable, failure);

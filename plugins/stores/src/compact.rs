@@ -18,6 +18,8 @@ pub fn compact_store(dir: impl AsRef<Path>) -> Result<Option<CompactReport>, Sto
     let dir = dir.as_ref();
     match StoreKind::detect(dir)? {
         StoreKind::Journal => compact(dir).map(Some),
-        StoreKind::Memory => Ok(None),
+        #[cfg(feature = "sqlite")]
+        StoreKind::Sqlite => crate::compact_sqlite(dir).map(Some),
+        StoreKind::Jsonl | StoreKind::Memory => Ok(None),
     }
 }

@@ -7,7 +7,18 @@ use std::sync::Arc;
 
 use playhouse_plugin_api::store::{Store, StoreError, StoreReader};
 
-use crate::{JournalReader, JournalStore, JournalStoreConfig, MemoryStore};
+use crate::jsonl::{JOURNAL_WORD, WORD};
+use crate::{
+    JournalReader, JournalStore, JournalStoreConfig, JsonlConfig, JsonlReader, JsonlStore,
+    MemoryStore,
+};
+#[cfg(feature = "sqlite")]
+use crate::{SqliteConfig, SqliteReader, SqliteStore};
+
+/// The name of a kind that a build may lack.
+const SQLITE: &str = "sqlite";
+/// The file by which its stores are known.
+pub(crate) const SQLITE_FILE: &str = "sessions.sqlite";
 
 /// The kinds of stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,32 +26,81 @@ use crate::{JournalReader, JournalStore, JournalStoreConfig, MemoryStore};
 pub enum StoreKind {
     /// A journal with an index over it: the default.
     Journal,
+    /// A readable file of JSON lines a session.
+    Jsonl,
     /// Nothing on disk.
     Memory,
+    /// One SQLite database.
+    #[cfg(feature = "sqlite")]
+    Sqlite,
 }
 
 impl StoreKind {
     /// All kinds of this build.
-    pub const ALL: &[Self] = &[Self::Journal, Self::Memory];
+    pub const ALL: &[Self] = &[
+        Self::Journal,
+        Self::Jsonl,
+        #[cfg(feature = "sqlite")]
+        Self::Sqlite,
+        Self::Memory,
+    ];
 
     /// Its name in configs and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Journal => "journal",
+            Self::Jsonl => "jsonl",
             Self::Memory => "memory",
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => SQLITE,
         }
     }
 
-    /// The kind of the store that lies in `dir`.
+    /// The kind of the store that lies `at` this directory.
     ///
     /// # Errors
     ///
-    /// [`StoreError::Argument`] if there is none, or one that this build does not have.
-    pub fn detect(dir: &Path) -> Result<Self, StoreError> {
-        if dir.join("format").exists() || dir.join("journal").is_dir() {
-            return Ok(Self::Journal);
+    /// [`StoreError::Argument`] if there is none, one that this build does not have, or several.
+    pub fn detect(at: &Path) -> Result<Self, StoreError> {
+        let found: Vec<Self> = Self::found(at).collect();
+        let dir = at.display();
+        match found[..] {
+            [kind] => Ok(kind),
+            [] if Self::is_lacking(at) => Err(StoreError::Argument(format!(
+                "the store at {dir} is of the kind sqlite, which this build lacks; build with the \
+                 feature `sqlite`"
+            ))),
+            [] => Err(StoreError::Argument(format!("there is no store at {dir}"))),
+            [one, other, ..] => Err(StoreError::Argument(format!(
+                "{dir} has the files of a {one} store and of a {other} store; move one of them to a \
+                 directory of its own"
+            ))),
         }
-        Err(StoreError::Argument(format!("there is no store at {}", dir.display())))
+    }
+
+    /// Whether a store lies there of a kind that this build does not have.
+    fn is_lacking(dir: &Path) -> bool {
+        cfg!(not(feature = "sqlite")) && dir.join(SQLITE_FILE).symlink_metadata().is_ok()
+    }
+
+    /// The kinds of which something lies in `dir`.
+    fn found(dir: &Path) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |kind| kind.lies_in(dir))
+    }
+
+    /// Whether `dir` has what only a store of this kind has. A damaged format file hides none.
+    fn lies_in(self, dir: &Path) -> bool {
+        let says = |word: &str| {
+            std::fs::read(dir.join("format")).is_ok_and(|text| text.starts_with(word.as_bytes()))
+        };
+        let has = |names: &[&str]| names.iter().all(|name| dir.join(name).is_dir());
+        match self {
+            Self::Journal => says(JOURNAL_WORD) || has(&["journal"]),
+            Self::Jsonl => says(WORD) || has(&["sessions", "values"]),
+            Self::Memory => false,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => dir.join(SQLITE_FILE).symlink_metadata().is_ok(),
+        }
     }
 }
 
@@ -54,6 +114,11 @@ impl FromStr for StoreKind {
     type Err = StoreError;
 
     fn from_str(name: &str) -> Result<Self, StoreError> {
+        if cfg!(not(feature = "sqlite")) && name == SQLITE {
+            let text =
+                "this build has no stores of the kind \"sqlite\"; build with the feature `sqlite`";
+            return Err(StoreError::Argument(text.to_owned()));
+        }
         Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
             StoreError::Argument(format!(
@@ -70,8 +135,13 @@ impl FromStr for StoreKind {
 pub enum StoreConfig {
     /// See [`JournalStore`].
     Journal(JournalStoreConfig),
+    /// See [`JsonlStore`].
+    Jsonl(JsonlConfig),
     /// See [`MemoryStore`].
     Memory,
+    /// See [`SqliteStore`].
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteConfig),
 }
 
 impl StoreConfig {
@@ -79,7 +149,10 @@ impl StoreConfig {
     pub fn new(kind: StoreKind) -> Self {
         match kind {
             StoreKind::Journal => Self::Journal(JournalStoreConfig::default()),
+            StoreKind::Jsonl => Self::Jsonl(JsonlConfig::default()),
             StoreKind::Memory => Self::Memory,
+            #[cfg(feature = "sqlite")]
+            StoreKind::Sqlite => Self::Sqlite(SqliteConfig::default()),
         }
     }
 
@@ -87,7 +160,10 @@ impl StoreConfig {
     pub fn kind(&self) -> StoreKind {
         match self {
             Self::Journal(_) => StoreKind::Journal,
+            Self::Jsonl(_) => StoreKind::Jsonl,
             Self::Memory => StoreKind::Memory,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => StoreKind::Sqlite,
         }
     }
 
@@ -98,8 +174,7 @@ impl StoreConfig {
     /// [`StoreError::Argument`] if a store of another kind lies there, and the kind's own.
     pub async fn open(self, dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
         if self.kind() != StoreKind::Memory
-            && let Ok(found) = StoreKind::detect(dir)
-            && found != self.kind()
+            && let Some(found) = StoreKind::found(dir).find(|found| *found != self.kind())
         {
             return Err(StoreError::Argument(format!(
                 "the store at {} is of the kind {found}, not {}; name another directory, or the \
@@ -110,7 +185,10 @@ impl StoreConfig {
         }
         Ok(match self {
             Self::Journal(config) => Arc::new(JournalStore::open(dir, config).await?),
+            Self::Jsonl(config) => Arc::new(JsonlStore::open(dir, config).await?),
             Self::Memory => Arc::new(MemoryStore::new()),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(config) => Arc::new(SqliteStore::open(dir, config).await?),
         })
     }
 }
@@ -130,6 +208,9 @@ impl Default for StoreConfig {
 pub async fn open_reader(dir: &Path) -> Result<Arc<dyn StoreReader>, StoreError> {
     match StoreKind::detect(dir)? {
         StoreKind::Journal => Ok(Arc::new(JournalReader::open(dir).await?)),
+        StoreKind::Jsonl => Ok(Arc::new(JsonlReader::open(dir).await?)),
         StoreKind::Memory => Err(StoreError::Argument("memory keeps no files".to_owned())),
+        #[cfg(feature = "sqlite")]
+        StoreKind::Sqlite => Ok(Arc::new(SqliteReader::open(dir).await?)),
     }
 }

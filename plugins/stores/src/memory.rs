@@ -58,7 +58,7 @@ impl Kept {
     fn append(&mut self, batch: &EventBatch) -> Result<(), StoreError> {
         let id = || self.header.id.clone();
         let expected = self.events.len() as u64;
-        if batch.first_seq > expected {
+        if batch.first_seq > expected && !batch.events.is_empty() {
             return Err(StoreError::SequenceMismatch { id: id(), expected, got: batch.first_seq });
         }
         let mut new = Vec::new();
@@ -70,10 +70,8 @@ impl Kept {
                 None => new.push(event.clone()),
             }
         }
-        if !new.is_empty() {
-            self.materialized = true;
-            self.events.append(&mut new);
-        }
+        self.materialized |= !new.is_empty();
+        self.events.append(&mut new);
         Ok(())
     }
 }
@@ -90,6 +88,19 @@ impl MemoryStore {
     #[must_use]
     pub fn reopen(&self) -> Self {
         Self { shared: Arc::clone(&self.shared), closed: Arc::default() }
+    }
+
+    /// Puts other bytes in the place of a stored event, as damage would: for tests of readers.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such event.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn damage(&self, id: &SessionId, seq: usize, bytes: Bytes) {
+        let mut shelves = lock(&self.shared);
+        let kept = shelves.sessions.get_mut(id);
+        let kept = kept.unwrap_or_else(|| panic!("no session {id} to damage"));
+        kept.events[seq] = bytes;
     }
 
     fn shelves(&self) -> Result<MutexGuard<'_, Shelves>, StoreError> {
@@ -310,10 +321,7 @@ impl MemoryWriter {
 
 impl SessionWriter for MemoryWriter {
     fn append(&self, batch: EventBatch) -> BoxFuture<'static, Result<(), StoreError>> {
-        if batch.events.is_empty() {
-            return self.with(|_| Ok(()));
-        }
-        self.with(|kept| kept.append(&batch))
+        self.with(|kept| batch.check().and_then(|()| kept.append(&batch)))
     }
 
     fn tail(&self, attempt: u64, part: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {

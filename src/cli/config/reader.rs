@@ -8,7 +8,10 @@ use std::{
 };
 
 use playhouse_messages::json::INTEGER_MAX;
-use playhouse_plugin_api::patterns::Patterns;
+use playhouse_plugin_api::{
+    options::{Durability, UnknownDurability},
+    patterns::Patterns,
+};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -240,6 +243,12 @@ impl Reader<'_> {
         let calls = calls.map(|at| self.positive(at, "max_parallel_tool_calls")).transpose()?;
         let entry = file.store.unwrap_or_default();
         let store = self.store(&entry)?;
+        let durability = match &entry.durability {
+            Some(name) => name.get_ref().parse().map_err(|fault: UnknownDurability| {
+                self.fault(name, "store.durability", fault.to_string())
+            })?,
+            None => Durability::default(),
+        };
         let undurable = entry.undurable_bytes.as_ref();
         let undurable_bytes =
             undurable.map(|at| self.positive(at, "store.undurable_bytes")).transpose()?;
@@ -259,6 +268,7 @@ impl Reader<'_> {
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,
             undurable_bytes,
+            durability,
         })
     }
 

@@ -8,19 +8,23 @@ use toml::Spanned;
 
 use super::{ConfigError, reader::Reader};
 
+const ONLY_JOURNAL: &str = "is only for the kind journal; remove it";
+
 /// `[store]`
 #[derive(Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct StoreEntry {
     /// The directory; relative to the file's. `.playhouse` if absent.
     pub(super) dir: Option<Spanned<PathBuf>>,
-    /// `journal` or `memory`. `journal` if absent.
+    /// `journal`, `jsonl`, `sqlite` or `memory`. `journal` if absent.
     pub(super) kind: Option<Spanned<String>>,
+    /// `strict`, `relaxed` or `none`. `strict` if absent.
+    pub(super) durability: Option<Spanned<String>>,
     /// How many bytes all sessions together may have accepted and not made durable before senders
     /// and streams wait; positive. 67,108,864 if absent.
     pub(super) undurable_bytes: Option<Spanned<i64>>,
     /// How long what is written may stay undurable when nobody waits for it, in milliseconds;
-    /// positive. 200 if absent. Only `journal`.
+    /// positive. 200 if absent. Only `journal` and `jsonl`.
     pub(super) window_ms: Option<Spanned<i64>>,
     /// The length of a segment; positive. 67,108,864 if absent. Only `journal`.
     pub(super) segment_bytes: Option<Spanned<i64>>,
@@ -48,17 +52,23 @@ impl Reader<'_> {
             ("store.cache_bytes", &entry.cache_bytes),
             ("store.waiting_bytes", &entry.waiting_bytes),
         ];
-        let StoreConfig::Journal(mut journal) = store else {
-            let only = "is only for the kind journal; remove it";
-            for (key, at) in numbers {
-                if let Some(at) = at {
-                    return Err(self.fault(at, key, only));
+        let mut journal = match store {
+            StoreConfig::Journal(journal) => journal,
+            mut other => {
+                let takes_window = matches!(other, StoreConfig::Jsonl(_));
+                for (key, at) in &numbers[usize::from(takes_window)..] {
+                    if let Some(at) = at {
+                        return Err(self.fault(at, key, ONLY_JOURNAL));
+                    }
                 }
+                if let Some(at) = &entry.index {
+                    return Err(self.fault(at, "store.index", ONLY_JOURNAL));
+                }
+                if let (StoreConfig::Jsonl(jsonl), Some(at)) = (&mut other, &entry.window_ms) {
+                    jsonl.window = Duration::from_millis(self.positive(at, "store.window_ms")?);
+                }
+                return Ok(other);
             }
-            return match &entry.index {
-                Some(at) => Err(self.fault(at, "store.index", only)),
-                None => Ok(store),
-            };
         };
         for (key, at) in numbers {
             let Some(at) = at else { continue };

@@ -2,7 +2,10 @@
 //! works beside a running harness.
 
 mod delete;
+mod export;
+mod fork;
 mod gc;
+mod import;
 mod list;
 mod salvage;
 mod show;
@@ -20,7 +23,10 @@ use playhouse_messages::{
     header::{Origin, SessionHeader},
     id::SessionId,
 };
-use playhouse_plugin_api::store::{ListQuery, SessionStat, Store, StoreReader};
+use playhouse_plugin_api::{
+    fork::ForkPoint,
+    store::{ListQuery, SessionStat, Store, StoreReader},
+};
 use playhouse_stores::{StoreConfig, StoreKind, open_reader};
 use serde_json::{Value, json};
 
@@ -31,7 +37,8 @@ use super::{
     output::{Format, tame},
 };
 
-/// Lists, shows and verifies stored sessions; works beside a running harness.
+/// Lists, shows, verifies, forks, exports and imports stored sessions. Whatever only reads works beside
+/// a running harness.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Sessions {
@@ -47,6 +54,20 @@ enum Command {
     Show {
         /// Which session.
         id: String,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Makes a session that begins as a copy of another one, and prints its id. Needs the store for
+    /// itself; a running `playhouse rpc` forks by `session/fork`.
+    Fork {
+        /// Which session to fork; it is not changed.
+        id: String,
+        /// The last event that the fork inherits, by its seq [default: the last one].
+        #[arg(long, value_name = "SEQ")]
+        at: Option<u64>,
+        /// The fork's id [default: a fresh one].
+        #[arg(long = "id", value_name = "NEW")]
+        new: Option<String>,
         #[command(flatten)]
         common: Common,
     },
@@ -80,6 +101,10 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Writes sessions as JSON lines, with their images.
+    Export(export::Export),
+    /// Reads exported sessions, and logs of the reference harness, into a store.
+    Import(import::Import),
 }
 
 /// What all of these commands take.
@@ -136,6 +161,10 @@ impl Sessions {
         match self.command {
             Command::List(common) => list::run(&common).await,
             Command::Show { id, common } => show::run(&SessionId::from(id), &common).await,
+            Command::Fork { id, at, new, common } => {
+                let from = ForkPoint { session: id.into(), boundary: at };
+                fork::run(from, new.map(SessionId::from), &common).await
+            }
             Command::Tree(common) => tree::run(&common).await,
             Command::Verify(common) => verify::run(&common).await,
             Command::Delete { ids, common } => {
@@ -143,6 +172,8 @@ impl Sessions {
             }
             Command::Gc(common) => gc::run(&common).await,
             Command::Salvage { into, kind, common } => salvage::run(into, kind, &common).await,
+            Command::Export(export) => export::run(export).await,
+            Command::Import(import) => import::run(import).await,
         }
     }
 }

@@ -13,7 +13,7 @@ use playhouse_plugin_api::{
     clock::{Clock, Ids, SystemClock, UuidIds},
     factory::AgentFactory,
     llm::LlmRegistry,
-    options::Limits,
+    options::{Durability, Limits},
     plugin::{Plugin, WORLD_SERVICE},
     points::Hooks,
     prompt::{PromptRegistry, ToolOffer},
@@ -53,6 +53,7 @@ pub struct HarnessBuilder {
     invariants: bool,
     validators: ValidatorFilter,
     limits: Limits,
+    durability: Durability,
     plugin_limits: RestartLimits,
 }
 
@@ -96,6 +97,7 @@ impl HarnessBuilder {
             invariants: cfg!(debug_assertions),
             validators: ValidatorFilter::default(),
             limits: Limits::new(),
+            durability: Durability::default(),
             plugin_limits: RestartLimits::default(),
         }
     }
@@ -190,6 +192,15 @@ impl HarnessBuilder {
         self
     }
 
+    /// When logs are made durable, for agents whose options do not say:
+    /// [`AgentOptions::durability`](playhouse_plugin_api::options::AgentOptions::durability)
+    /// overrules it. [`Durability::Strict`] unless told otherwise.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
     /// How long started tools and hooks are awaited after a cancel.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
@@ -237,6 +248,7 @@ impl HarnessBuilder {
             known: Arc::new(self.known),
             validators: Validators::new(self.validators),
             limits: self.limits,
+            durability: self.durability,
             executor,
             factory: self.factory,
             providers: Providers::new(),

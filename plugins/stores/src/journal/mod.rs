@@ -37,4 +37,5 @@ pub use record::Record;
 pub use recovery::{Depth, Recovered, recover};
 pub use segments::SegmentProgress;
 pub(crate) use segments::{journal_bytes, sealed_end};
+pub(crate) use writer::write_all;
 pub use writer::{JournalConfig, Moved, Sealed, Urgency, Writer, Written};

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use playhouse_messages::id::SessionId;
-use playhouse_plugin_api::store::{ListPage, ListQuery, Revision, SessionStat, StoreError};
+use playhouse_plugin_api::store::{ListPage, ListQuery, SessionStat, StoreError};
 
 use super::claim::Claim;
 use super::core::Core;
@@ -84,6 +84,6 @@ impl Core {
 }
 
 pub(super) fn stat_of_claim(claim: &Claim) -> SessionStat {
-    let (header, revision) = (Arc::clone(&claim.header), Revision::new(0, 0));
+    let (header, revision) = (Arc::clone(&claim.header), claim.unstored_revision());
     SessionStat { header, event_count: 0, size_bytes: 0, revision }
 }

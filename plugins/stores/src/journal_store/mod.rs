@@ -19,7 +19,7 @@ mod claim;
 mod committer;
 mod compaction;
 mod config;
-mod core;
+pub(crate) mod core;
 mod desk;
 mod failure;
 mod job;
@@ -47,15 +47,20 @@ use playhouse_plugin_api::store::{
 };
 use ractor::{Actor, ActorCell};
 
+#[cfg(feature = "sqlite")]
+pub(crate) use self::core::parse_header;
 use crate::journal::{Damage, Disk, RealDisk};
 use claim::{Claim, Stored};
 pub(crate) use claim::{ID_BYTES_MAX, check_new};
 pub use compaction::{CompactReport, compact};
 pub use config::{JournalStoreConfig, OnProgress, OpenProgress, OpenStep};
 use core::Core;
+pub(crate) use failure::store_error;
 use job::Job;
 use keeper::{Keeper, KeeperArgs};
 use office::Office;
+#[cfg(feature = "sqlite")]
+pub(crate) use open::fresh_id;
 pub use reading::JournalReader;
 pub(crate) use reading::verify_journal;
 use session_writer::JournalSessionWriter;

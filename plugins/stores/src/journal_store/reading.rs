@@ -38,7 +38,7 @@ impl JournalReader {
         Ok(Self { core: Arc::new(core) })
     }
 
-    /// Every damaged place that the view met with. [`verify`] looks for all.
+    /// Every damaged place that the view met with. [`verify`](crate::verify()) looks for all.
     #[must_use]
     pub fn damages(&self) -> Vec<Damage> {
         self.core.ledger().damages.clone()

@@ -41,6 +41,9 @@ impl Disk for Counting {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         RealDisk.rename(from, to)
     }
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.link(from, to)
+    }
     fn lock(&self, path: &Path) -> io::Result<LockOutcome> {
         RealDisk.lock(path)
     }
@@ -55,6 +58,9 @@ impl DiskFile for CountingFile {
     }
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
+    }
+    fn seek(&mut self, offset: u64) -> io::Result<()> {
+        self.0.seek(offset)
     }
     fn length(&self) -> io::Result<u64> {
         self.0.length()

@@ -1,7 +1,6 @@
 //! Tests of what only the journal store promises: its deaths, its disk, its index.
 
 mod beside;
-mod differential;
 mod index_flips;
 mod index_life;
 mod kill;
@@ -9,6 +8,7 @@ mod many;
 mod power_cut;
 mod scenario;
 mod sweep;
+mod window;
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,0 +1,4 @@
+//! Nothing acknowledged is lost: recovery, checkpoints, forks and shutdown, over harnesses on real
+//! stores.
+
+mod rig;
