@@ -28,3 +28,4 @@ mod tools;
 mod transfer;
 mod turns;
 mod windows;
+mod write_behind;

@@ -33,6 +33,7 @@
 
 mod reader;
 mod recovery;
+mod store;
 
 use std::{
     collections::BTreeMap,
@@ -75,6 +76,8 @@ pub struct Config {
     pub store_dir: Option<PathBuf>,
     /// How they are kept.
     pub store: StoreConfig,
+    /// How many bytes all sessions together may have accepted and not made durable.
+    pub undurable_bytes: Option<u64>,
     /// When they are made durable.
     pub durability: Durability,
 }
@@ -306,6 +309,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use playhouse_messages::retry::Backoff;
+    use playhouse_stores::JournalStoreConfig;
 
     use super::*;
 
@@ -338,7 +342,7 @@ mod tests {
         let config = parse(
             r#"
             max_parallel_tool_calls = 4
-            store = { dir = "data" }
+            store = { dir = "data", window_ms = 50, cache_bytes = 1048576, undurable_bytes = 4096 }
             [providers.local]
             kind = "openai_compatible"
             base_url = "http://127.0.0.1:1/v1"
@@ -379,6 +383,9 @@ mod tests {
         .unwrap();
         assert_eq!(config.max_parallel_tool_calls, Some(4));
         assert_eq!(config.store_dir.as_deref(), Some(Path::new("conf/data")));
+        let store = JournalStoreConfig::default().window(Duration::from_millis(50));
+        assert_eq!(config.store, StoreConfig::Journal(store.cache_bytes(1 << 20)));
+        assert_eq!(config.undurable_bytes, Some(4096));
         assert_eq!(config.agents[0].session, SessionChoice::Exact("s".into()));
         assert_eq!(config.agents[1].session, SessionChoice::Resume("t".into()));
         assert_eq!(config.providers["play"].script.as_deref(), Some(Path::new("conf/play.toml")));
@@ -428,6 +435,12 @@ mod tests {
             ("max_parallel_tool_calls = 0", ":1: `max_parallel_tool_calls`", "positive"),
             ("max_parallel_tool_calls = 1.5", ":1: `max_parallel_tool_calls`", "correct the value"),
             ("[tools]\nmax_inline_bytes = -1", ":2: `tools.max_inline_bytes`", "0 or more"),
+            ("[store]\nsegment_bytes = 0", ":2: `store.segment_bytes`", "positive"),
+            (
+                "[store]\nkind = \"memory\"\nindex = false",
+                ":3: `store.index`",
+                "only for the kind journal",
+            ),
             ("[tools]\ndefault_timeout_ms = 0", ":2: `tools.default_timeout_ms`", "positive"),
             ("[providers.x]\nkind = \"y\"", ":2: `kind`", "openai_compatible"),
             (

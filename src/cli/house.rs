@@ -3,7 +3,10 @@
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
+    time::{Duration, Instant},
 };
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use playhouse_context::{DirectoryAttachments, ImageOffload};
 use playhouse_messages::{chunk::Failure, id::SessionId};
@@ -16,6 +19,7 @@ use playhouse_policies::{
     DefaultTimeout, Fallback, ModelNotice, REPEAT_TOOL_REMINDER, RepeatReminder,
     RepeatReminderConfig, Retry, Spill, SpillDir,
 };
+use playhouse_stores::{OpenStep, StoreConfig};
 use playhouse_subagents::Subagents;
 use playhouse_supervisor::{
     harness::{Harness, HarnessBuilder},
@@ -39,9 +43,38 @@ pub const ATTACHMENTS: &str = "attachments";
 /// The directory of spilled tool outputs, in that of the store.
 pub const SPILLS: &str = "spills";
 
+/// What takes longer shows how far it is.
+const MOMENT: Duration = Duration::from_millis(500);
+
 /// Which store is meant: the argument's, the config's, or the default one.
 pub fn store_dir(argument: Option<PathBuf>, config: &Config) -> PathBuf {
     argument.or_else(|| config.store_dir.clone()).unwrap_or_else(|| DEFAULT_STORE.into())
+}
+
+/// The same store, with a bar on standard error while it is opened: if that is a terminal, and it takes
+/// more than a moment.
+pub fn opening(config: StoreConfig) -> StoreConfig {
+    let StoreConfig::Journal(config) = config else { return config };
+    let (bar, since) = (ProgressBar::hidden(), Instant::now());
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}, {eta} left");
+    let bar = match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    };
+    StoreConfig::Journal(config.on_progress(move |at| {
+        if since.elapsed() < MOMENT {
+            return;
+        }
+        if bar.is_hidden() {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        bar.set_message(match at.step {
+            OpenStep::IndexRows => "rows of the index",
+            _ => "segments of the journal",
+        });
+        bar.set_length(at.all);
+        bar.set_position(at.done);
+    }))
 }
 
 /// Opens a store and starts a harness over it. `defaults` are the plugins to host if the config
@@ -64,7 +97,7 @@ pub async fn open(
         Some(plugins) => plugins.iter().map(|plugin| plugin.name.as_str()).collect(),
         None => defaults.to_vec(),
     };
-    let store = config.store.clone().open(dir).await?;
+    let store = opening(config.store.clone()).open(dir).await?;
     let attachments = DirectoryAttachments::new(dir.join(ATTACHMENTS));
     let builder = crate::minimal().shared_store(store).attachments(attachments);
     let builder = builder.durability(config.durability);
@@ -73,6 +106,9 @@ pub async fn open(
     let kinds = [&playhouse_subagents::EVENT_KINDS[..], &playhouse_policies::EVENT_KINDS];
     for kind in kinds.concat() {
         builder = builder.event_kind(kind);
+    }
+    if let Some(bytes) = config.undurable_bytes {
+        builder = builder.undurable_bytes(bytes);
     }
     if let Some(calls) = config.max_parallel_tool_calls {
         builder = builder.max_parallel_tool_calls(calls);

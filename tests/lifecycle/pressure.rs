@@ -44,9 +44,14 @@ fn send(agent: &AgentHandle) -> JoinSet<()> {
     senders
 }
 
-/// Lets everything happen that can: the clock stands still until nothing else is left to do.
+/// Lets everything happen that can in so long: the clock stands still until nothing else is left to
+/// do.
+async fn pass(time: Duration) {
+    let _ = tokio::time::timeout(time, std::future::pending::<()>()).await;
+}
+
 async fn settle() {
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    pass(Duration::from_millis(1)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -63,7 +68,7 @@ async fn a_stuck_store_makes_senders_wait_and_a_cancel_does_not() {
         assert!(held > LIMIT && held < bound, "{durability:?}: {held}");
         assert!(senders.try_join_next().is_none(), "{durability:?}");
         // Minutes change nothing.
-        tokio::time::sleep(Duration::from_secs(300)).await;
+        pass(Duration::from_secs(300)).await;
         assert_eq!(harness.world().undurable.bytes(), held, "{durability:?}");
         assert!(agent.session().is_behind());
         agent.cancel(CancelCause::User);
@@ -103,15 +108,16 @@ async fn whoever_waits_for_a_failing_store_goes_on_by_itself_when_it_works_again
         settle().await;
         assert!(waiting.try_join_next().is_none(), "{durability:?}");
         let appended = agent.session().log().len();
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        pass(Duration::from_secs(60)).await;
         assert_eq!(agent.session().log().len(), appended, "{durability:?}");
         // Whose own log is durable is nobody's burden.
         assert!(!other.session().is_behind(), "{durability:?}");
         store.state.fail_append.store(false, Ordering::SeqCst);
         soon(waiting.join_next()).await.unwrap().unwrap();
         assert!(harness.world().undurable.bytes() <= LIMIT + 2 * TEXT as u64, "{durability:?}");
-        harness.shutdown().await.unwrap();
+        agent.session().flush().await.unwrap();
         rig::assert_stored(&store.inner, &agent).await;
+        harness.shutdown().await.unwrap();
     }
 }
 

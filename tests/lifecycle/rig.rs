@@ -5,7 +5,7 @@ use std::{
     future::Future,
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     time::Duration,
 };
@@ -186,6 +186,11 @@ pub struct HandleState {
     /// Where appends are held up; open at first.
     pub appending: Arc<Pause>,
     pub fail_append: AtomicBool,
+    /// How many appends fail from now on.
+    pub fail_appends: AtomicUsize,
+    /// The session whose appends fail.
+    pub broken: Mutex<Option<SessionId>>,
+    pub flush_count: AtomicUsize,
     pub fail_close: AtomicBool,
     pub diary: Diary,
 }
@@ -196,6 +201,9 @@ impl Gated {
             closed: watch::Sender::new(0),
             appending: Pause::opened(),
             fail_append: AtomicBool::new(false),
+            fail_appends: AtomicUsize::new(0),
+            broken: Mutex::default(),
+            flush_count: AtomicUsize::new(0),
             fail_close: AtomicBool::new(false),
             diary: Diary::default(),
         };
@@ -207,12 +215,13 @@ impl Gated {
         soon(self.state.closed.subscribe().wait_for(|closed| *closed >= count)).await.unwrap();
     }
 
-    fn wrap(&self, inner: Arc<dyn SessionWriter>) -> Arc<dyn SessionWriter> {
-        Arc::new(GatedHandle { inner, state: self.state.clone() })
+    fn wrap(&self, id: &SessionId, inner: Arc<dyn SessionWriter>) -> Arc<dyn SessionWriter> {
+        Arc::new(GatedHandle { id: id.clone(), inner, state: self.state.clone() })
     }
 }
 
 struct GatedHandle {
+    id: SessionId,
     inner: Arc<dyn SessionWriter>,
     state: Arc<HandleState>,
 }
@@ -223,12 +232,16 @@ fn broken(what: &str) -> StoreError {
 
 impl SessionWriter for GatedHandle {
     fn append(&self, batch: EventBatch) -> BoxFuture<'static, Result<(), StoreError>> {
-        if self.state.fail_append.load(Ordering::SeqCst) {
-            return Box::pin(async { Err(broken("append")) });
-        }
-        let (inner, appending) = (self.inner.clone(), self.state.appending.clone());
+        let (inner, state, id) = (self.inner.clone(), self.state.clone(), self.id.clone());
         Box::pin(async move {
-            appending.pass().await;
+            state.appending.pass().await;
+            let one_less = |left: usize| left.checked_sub(1);
+            let counted =
+                state.fail_appends.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less);
+            let is_broken = state.broken.lock().unwrap().as_ref() == Some(&id);
+            if state.fail_append.load(Ordering::SeqCst) || counted.is_ok() || is_broken {
+                return Err(broken("append"));
+            }
             inner.append(batch).await
         })
     }
@@ -238,6 +251,7 @@ impl SessionWriter for GatedHandle {
     }
 
     fn flush(&self) -> BoxFuture<'static, Result<(), StoreError>> {
+        self.state.flush_count.fetch_add(1, Ordering::SeqCst);
         self.inner.flush()
     }
 
@@ -288,7 +302,7 @@ impl Store for Gated {
     ) -> BoxFuture<'a, Result<Arc<dyn SessionWriter>, StoreError>> {
         Box::pin(async move {
             self.opening.pass().await;
-            Ok(self.wrap(self.inner.create(header, inherited).await?))
+            Ok(self.wrap(&header.id, self.inner.create(header, inherited).await?))
         })
     }
 
@@ -299,7 +313,7 @@ impl Store for Gated {
         Box::pin(async move {
             self.opening.pass().await;
             let (handle, stored) = self.inner.open_write(id).await?;
-            Ok((self.wrap(handle), stored))
+            Ok((self.wrap(id, handle), stored))
         })
     }
 

@@ -1,6 +1,7 @@
 //! Spilled texts as files.
 
 use std::{
+    collections::BTreeSet,
     fs::{self, DirBuilder},
     io::{self, ErrorKind, Write},
     path::{Path, PathBuf},
@@ -82,6 +83,31 @@ impl SpillDir {
             return Err(SpillError::Name { session: session.clone() });
         }
         Ok(self.root.join(name))
+    }
+}
+
+impl SpillDir {
+    /// Removes the texts of all sessions but these, and returns of how many. Blocks.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operating system; what was removed before stays so.
+    pub fn retain(&self, sessions: &[SessionId]) -> io::Result<u64> {
+        let entries = match fs::read_dir(&self.root) {
+            Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(0),
+            entries => entries?,
+        };
+        let kept: BTreeSet<String> =
+            sessions.iter().map(|session| file_name(session.as_str())).collect();
+        let mut removed = 0;
+        for entry in entries {
+            let entry = entry?;
+            if entry.file_name().to_str().is_none_or(|name| !kept.contains(name)) {
+                fs::remove_dir_all(entry.path())?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 }
 

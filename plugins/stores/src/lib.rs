@@ -7,6 +7,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that meets an error has failed"))]
 
+mod compact;
 #[cfg(any(test, feature = "faults"))]
 mod fault;
 mod index;
@@ -15,6 +16,7 @@ mod journal_store;
 mod jsonl;
 mod kind;
 mod memory;
+mod salvage;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod verify;
@@ -22,12 +24,17 @@ mod verify;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 
+pub use compact::compact_store;
 #[cfg(any(test, feature = "faults"))]
 pub use fault::{FaultMoment, FaultOp, FaultPoint};
-pub use journal_store::{CompactReport, JournalReader, JournalStore, JournalStoreConfig, compact};
+pub use journal_store::{
+    CompactReport, JournalReader, JournalStore, JournalStoreConfig, OnProgress, OpenProgress,
+    OpenStep, compact,
+};
 pub use jsonl::{JSONL_FORMAT_VERSION, JsonlConfig, JsonlReader, JsonlStore};
 pub use kind::{StoreConfig, StoreKind, open_reader};
 pub use memory::MemoryStore;
+pub use salvage::{Partial, SalvageReport, salvage};
 #[cfg(feature = "sqlite")]
 pub use sqlite::{SqliteConfig, SqliteReader, SqliteStore, compact_sqlite};
-pub use verify::{Progress, VerifyReport, verify};
+pub use verify::{Progress, VerifyReport, counted, verify};

@@ -55,13 +55,26 @@ impl VerifyReport {
     }
 }
 
+/// A number and its noun, which is given in the plural.
+#[must_use]
+pub fn counted(number: u64, plural: &str) -> String {
+    let noun = match (number, plural.strip_suffix("ches"), plural.strip_suffix('s')) {
+        (1, Some(stem), _) => format!("{stem}ch"),
+        (1, None, Some(stem)) => stem.to_owned(),
+        _ => plural.to_owned(),
+    };
+    format!("{number} {noun}")
+}
+
 impl fmt::Display for VerifyReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.dir.display())?;
         for (name, count) in &self.parts {
-            write!(f, "{count} {name}, ")?;
+            write!(f, "{}, ", counted(*count, name))?;
         }
-        writeln!(f, "{} sessions, {} events", self.sessions, self.events)?;
+        let (sessions, events) =
+            (counted(self.sessions, "sessions"), counted(self.events, "events"));
+        writeln!(f, "{sessions}, {events}")?;
         if let Some(place) = &self.torn {
             writeln!(f, "torn: {place}: a crash left it, and the next writer cuts it off")?;
         }
@@ -101,18 +114,27 @@ pub fn verify(
 
 /// Each event must be JSON and say its own place in the log. Returns how many there are.
 pub(crate) fn check_events(id: &SessionId, stored: &StoredSession) -> Result<u64, StoreError> {
+    match sound_events(id, stored) {
+        (count, None) => Ok(count as u64),
+        (_, Some(fault)) => Err(fault),
+    }
+}
+
+/// How many of the first events are JSON and say their own place, and what is wrong with the next.
+pub(crate) fn sound_events(id: &SessionId, stored: &StoredSession) -> (usize, Option<StoreError>) {
     #[derive(serde::Deserialize)]
     struct Numbered {
         seq: u64,
     }
-    for (seq, event) in (0..).zip(&stored.events) {
+    for (at, event) in stored.events.iter().enumerate() {
+        let seq = at as u64;
         let cause = match serde_json::from_slice::<Numbered>(event) {
             Ok(numbered) if numbered.seq == seq => continue,
             Ok(numbered) => format!("it says that it is event {}", numbered.seq),
             Err(error) => error.to_string(),
         };
         let place = format!("event {seq}");
-        return Err(StoreError::Corrupt { id: id.clone(), place, cause });
+        return (at, Some(StoreError::Corrupt { id: id.clone(), place, cause }));
     }
-    Ok(stored.events.len() as u64)
+    (stored.events.len(), None)
 }

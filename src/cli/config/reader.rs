@@ -12,7 +12,6 @@ use playhouse_plugin_api::{
     options::{Durability, UnknownDurability},
     patterns::Patterns,
 };
-use playhouse_stores::StoreConfig;
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -20,6 +19,7 @@ use super::{
     AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, Price, ProviderConfig,
     ProviderKind, SessionChoice, ToolsConfig,
     recovery::{FallbackEntry, RetryEntry},
+    store::StoreEntry,
 };
 
 /// (top level)
@@ -131,18 +131,6 @@ struct ToolsEntry {
     timeout_exempt: Patterns,
 }
 
-/// `[store]`
-#[derive(Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct StoreEntry {
-    /// The directory; relative to the file's. `.playhouse` if absent.
-    dir: Option<Spanned<PathBuf>>,
-    /// `journal`, `jsonl`, `sqlite` or `memory`. `journal` if absent.
-    kind: Option<Spanned<String>>,
-    /// `strict`, `relaxed` or `none`. `strict` if absent.
-    durability: Option<Spanned<String>>,
-}
-
 /// Reads a config's text.
 pub(super) fn read(path: &Path, text: &str) -> Result<Config, ConfigError> {
     Reader { path, text }.read()
@@ -224,7 +212,7 @@ impl Reader<'_> {
         Ok(name.clone())
     }
 
-    fn positive(&self, at: &Spanned<i64>, key: &str) -> Result<u64, ConfigError> {
+    pub(super) fn positive(&self, at: &Spanned<i64>, key: &str) -> Result<u64, ConfigError> {
         match u64::try_from(*at.get_ref()) {
             Ok(number) if number > 0 && number <= INTEGER_MAX => Ok(number),
             _ => {
@@ -253,20 +241,18 @@ impl Reader<'_> {
         }
         let calls = file.max_parallel_tool_calls.as_ref();
         let calls = calls.map(|at| self.positive(at, "max_parallel_tool_calls")).transpose()?;
-        let StoreEntry { dir: store_dir, kind, durability } = file.store.unwrap_or_default();
-        let store = match kind {
-            Some(kind) => match kind.get_ref().parse() {
-                Ok(found) => StoreConfig::new(found),
-                Err(fault) => return Err(self.fault(&kind, "store.kind", fault.to_string())),
-            },
-            None => StoreConfig::default(),
-        };
-        let durability = match durability {
+        let entry = file.store.unwrap_or_default();
+        let store = self.store(&entry)?;
+        let durability = match &entry.durability {
             Some(name) => name.get_ref().parse().map_err(|fault: UnknownDurability| {
-                self.fault(&name, "store.durability", fault.to_string())
+                self.fault(name, "store.durability", fault.to_string())
             })?,
             None => Durability::default(),
         };
+        let undurable = entry.undurable_bytes.as_ref();
+        let undurable_bytes =
+            undurable.map(|at| self.positive(at, "store.undurable_bytes")).transpose()?;
+        let store_dir = entry.dir;
         if let Some(dir) = store_dir.as_ref().filter(|dir| dir.get_ref().as_os_str().is_empty()) {
             return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
         }
@@ -281,6 +267,7 @@ impl Reader<'_> {
             tools: self.tools(file.tools)?,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,
+            undurable_bytes,
             durability,
         })
     }

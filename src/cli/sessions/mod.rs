@@ -1,16 +1,22 @@
 //! `playhouse sessions`: what a store holds. What only looks takes no lock and changes nothing, so it
 //! works beside a running harness.
 
+mod delete;
 mod export;
 mod fork;
+mod gc;
 mod import;
 mod list;
+mod salvage;
 mod show;
 mod transcript;
 mod tree;
 mod verify;
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use playhouse_messages::{
@@ -19,15 +25,15 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     fork::ForkPoint,
-    store::{ListQuery, SessionStat, StoreReader},
+    store::{ListQuery, SessionStat, Store, StoreReader},
 };
-use playhouse_stores::open_reader;
+use playhouse_stores::{StoreConfig, StoreKind, open_reader};
 use serde_json::{Value, json};
 
 use super::{
     config::Config,
     exit::{CliError, EXIT_CODES, Exit},
-    house::store_dir,
+    house::{opening, store_dir},
     output::{Format, tame},
 };
 
@@ -70,6 +76,31 @@ enum Command {
     /// Reads every byte, folds every log and holds it against the invariants; exits with 6 if anything
     /// is damaged.
     Verify(Common),
+    /// Deletes sessions for good, and their spilled outputs. Needs a store that no harness has open;
+    /// `gc` then gives their space back, and their images.
+    Delete {
+        /// Which sessions. If one is not there, none is deleted.
+        #[arg(required = true)]
+        ids: Vec<String>,
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Compacts the store, and removes spilled outputs and images that no session has. Needs a store
+    /// that no harness has open and that is not damaged.
+    Gc(Common),
+    /// Writes everything that can be read of a damaged store into a fresh one: whole sessions byte for
+    /// byte, of damaged ones the events before the damage. Changes nothing of the damaged store; exits
+    /// with 6 if something was lost.
+    Salvage {
+        /// The fresh store's directory: empty, or not there.
+        #[arg(long, value_name = "DIR")]
+        into: PathBuf,
+        /// The fresh store's kind [default: the damaged one's].
+        #[arg(long, value_name = "KIND")]
+        kind: Option<StoreKind>,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Writes sessions as JSON lines, with their images.
     Export(export::Export),
     /// Reads exported sessions, and logs of the reference harness, into a store.
@@ -95,7 +126,8 @@ impl Common {
         Ok(store_dir(self.store.clone(), &Config::load(self.config.as_deref())?))
     }
 
-    async fn open(&self) -> Result<Arc<dyn StoreReader>, CliError> {
+    /// The store's directory, which must be there.
+    fn existing_dir(&self) -> Result<PathBuf, CliError> {
         let dir = self.dir()?;
         if !dir.is_dir() {
             let text = format!(
@@ -104,7 +136,18 @@ impl Common {
             );
             return Err(CliError::Usage(text));
         }
-        Ok(open_reader(&dir).await?)
+        Ok(dir)
+    }
+
+    async fn open(&self) -> Result<Arc<dyn StoreReader>, CliError> {
+        Ok(open_reader(&self.existing_dir()?).await?)
+    }
+
+    /// The store for writing, as the config has it if it is of the kind that lies there.
+    async fn open_write(&self) -> Result<(PathBuf, Arc<dyn Store>), CliError> {
+        let dir = self.existing_dir()?;
+        let store = open_store(Config::load(self.config.as_deref())?.store, &dir).await?;
+        Ok((dir, store))
     }
 }
 
@@ -124,14 +167,26 @@ impl Sessions {
             }
             Command::Tree(common) => tree::run(&common).await,
             Command::Verify(common) => verify::run(&common).await,
+            Command::Delete { ids, common } => {
+                delete::run(ids.into_iter().map(SessionId::from).collect(), &common).await
+            }
+            Command::Gc(common) => gc::run(&common).await,
+            Command::Salvage { into, kind, common } => salvage::run(into, kind, &common).await,
             Command::Export(export) => export::run(export).await,
             Command::Import(import) => import::run(import).await,
         }
     }
 }
 
+/// Opens the store that lies in `dir`, whatever its kind.
+async fn open_store(config: StoreConfig, dir: &Path) -> Result<Arc<dyn Store>, CliError> {
+    let kind = StoreKind::detect(dir)?;
+    let config = if config.kind() == kind { config } else { StoreConfig::new(kind) };
+    Ok(opening(config).open(dir).await?)
+}
+
 /// The whole catalog.
-async fn all(reader: &dyn StoreReader) -> Result<Vec<SessionStat>, CliError> {
+async fn all<R: StoreReader + ?Sized>(reader: &R) -> Result<Vec<SessionStat>, CliError> {
     let mut stats = Vec::new();
     let mut query = ListQuery::default();
     loop {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use playhouse_messages::{invariants, log::Log, session::SessionCore, session_state::KnownKinds};
 use playhouse_plugin_api::store::{SessionStat, StoreError, StoreReader};
+use playhouse_stores::counted;
 use serde_json::json;
 
 use super::{Common, all, progress};
@@ -58,15 +59,10 @@ pub(super) async fn run(common: &Common) -> Result<Exit, CliError> {
     let mut out = Out::new();
     match common.format {
         Format::Text => {
-            let parts: Vec<_> =
-                report.parts.iter().map(|(name, count)| format!("{count} {name}, ")).collect();
-            out.line(&format!(
-                "{}: {}{} sessions, {} events",
-                report.dir.display(),
-                parts.concat(),
-                report.sessions,
-                report.events
-            ))?;
+            let mut parts = report.parts.clone();
+            parts.extend([("sessions", report.sessions), ("events", report.events)]);
+            let parts: Vec<_> = parts.iter().map(|(name, n)| counted(*n, name)).collect();
+            out.line(&format!("{}: {}", report.dir.display(), parts.join(", ")))?;
             if let Some(place) = &report.torn {
                 out.line(&format!(
                     "torn: {place}: a crash left it, and the next writer cuts it off"

@@ -90,7 +90,7 @@ impl Contestant for InJournal {
     }
 
     fn maintain(&self) {
-        compact(&self.dir.path()).unwrap();
+        compact(self.dir.path()).unwrap();
     }
 
     fn crash(&mut self) {
@@ -98,7 +98,7 @@ impl Contestant for InJournal {
     }
 
     fn inspect(&self) {
-        let report = verify(&self.dir.path(), |_| ()).unwrap();
+        let report = verify(self.dir.path(), |_| ()).unwrap();
         assert!(report.is_whole(), "{report}");
     }
 }

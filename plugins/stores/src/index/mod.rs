@@ -21,6 +21,9 @@ use keys::{Key, SessionValue};
 pub use sled_thread::IndexError;
 use sled_thread::SledThread;
 
+/// Rows that are compared or written between two notes of progress.
+const ROWS_A_STEP: u64 = 4096;
+
 /// How far the index knows the journal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Covered {
@@ -51,13 +54,13 @@ pub struct Listed {
 }
 
 impl Index {
-    /// Opens or creates the index in `dir/index`.
+    /// Opens or creates the index in `dir/index`, with a cache of so many bytes.
     ///
     /// # Errors
     ///
     /// When sled refuses or panics. [`Index::start_over`] then moves its directory aside.
-    pub fn open(dir: &Path) -> Result<Self, IndexError> {
-        Ok(Self { thread: SledThread::start(&dir.join("index"))? })
+    pub fn open(dir: &Path, cache_bytes: u64) -> Result<Self, IndexError> {
+        Ok(Self { thread: SledThread::start(&dir.join("index"), cache_bytes)? })
     }
 
     /// Moves a damaged index aside and opens a new one. Returns where the old one went.
@@ -65,7 +68,7 @@ impl Index {
     /// # Errors
     ///
     /// When the directory cannot be moved, or a new one not be made.
-    pub fn start_over(dir: &Path) -> Result<(Self, PathBuf), IndexError> {
+    pub fn start_over(dir: &Path, cache_bytes: u64) -> Result<(Self, PathBuf), IndexError> {
         let from = dir.join("index");
         let aside = (1..)
             .map(|n| dir.join(format!("index.damaged-{n}")))
@@ -75,7 +78,7 @@ impl Index {
             std::fs::rename(&from, &aside)
                 .map_err(|error| IndexError::Failed(format!("moving it aside: {error}")))?;
         }
-        Ok((Self::open(dir)?, aside))
+        Ok((Self::open(dir, cache_bytes)?, aside))
     }
 
     /// Makes every later call fail.
@@ -146,20 +149,29 @@ impl Index {
     }
 
     /// Compares it with a map of the whole journal and corrects what differs. Returns how many rows
-    /// did.
+    /// did. `progress` is told now and then how many rows were compared, and of about how many.
     ///
     /// # Errors
     ///
     /// When sled fails or panics.
-    pub fn reconcile(&self, whole: &Map, covered: &Covered) -> Result<usize, IndexError> {
+    pub fn reconcile(
+        &self,
+        whole: &Map,
+        covered: &Covered,
+        mut progress: impl FnMut(u64, u64) + Send + 'static,
+    ) -> Result<usize, IndexError> {
         let mut wanted: BTreeMap<Vec<u8>, Vec<u8>> = rows(whole).collect();
         wanted.extend(whole.deleted.iter().map(|&n| (Key::Deleted(n).encode(), Vec::new())));
         let covered = to_json(covered);
         let corrected = self.thread.call(move |tree| {
             let mut batch = sled::Batch::default();
             let mut corrected = 0;
-            for row in tree {
+            let all = wanted.len() as u64;
+            for (done, row) in (0_u64..).zip(tree) {
                 let (key, value) = row?;
+                if done.is_multiple_of(ROWS_A_STEP) {
+                    progress(done.min(all), all);
+                }
                 match wanted.remove(&key[..]) {
                     Some(right) if value == right => {}
                     Some(right) => {
@@ -174,8 +186,15 @@ impl Index {
                 }
             }
             corrected += wanted.len();
+            let mut done = all - wanted.len() as u64;
+            // A batch is held in memory twice: a new index is filled by many.
             for (key, value) in wanted {
                 batch.insert(key, value);
+                done += 1;
+                if done.is_multiple_of(ROWS_A_STEP) {
+                    tree.apply_batch(std::mem::take(&mut batch))?;
+                    progress(done, all);
+                }
             }
             batch.insert(Key::Covered.encode(), covered);
             tree.apply_batch(batch)?;

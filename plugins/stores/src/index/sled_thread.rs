@@ -7,8 +7,8 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// sled's cache, in bytes. Its own default is 1 GB.
-const CACHE_BYTES: u64 = 64 << 20;
+/// The least cache that sled is given, in bytes.
+const CACHE_BYTES_MIN: u64 = 64 << 10;
 /// Pages over a quarter of this go to files that sled never syncs; our values stay far below.
 const SEGMENT_BYTES: usize = 4 << 20;
 
@@ -51,14 +51,14 @@ pub struct SledThread {
 }
 
 impl SledThread {
-    pub fn start(path: &Path) -> Result<Self, IndexError> {
+    pub fn start(path: &Path, cache_bytes: u64) -> Result<Self, IndexError> {
         let (tasks, inbox) = channel::<Task>();
         let (opened, is_open) = channel();
         let path = path.to_path_buf();
         let thread = std::thread::Builder::new()
             .name("playhouse-index".to_owned())
             .spawn(move || {
-                let open = match contained(|| open(&path)) {
+                let open = match contained(|| open(&path, cache_bytes)) {
                     Ok(open) => open,
                     Err(error) => {
                         let _ = opened.send(Err(error));
@@ -167,7 +167,7 @@ fn contained<T>(task: impl FnOnce() -> Result<T, IndexError>) -> Result<T, Index
     })
 }
 
-fn open(path: &PathBuf) -> Result<Open, IndexError> {
+fn open(path: &PathBuf, cache_bytes: u64) -> Result<Open, IndexError> {
     let io = |error: std::io::Error| IndexError::Failed(error.to_string());
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -177,7 +177,7 @@ fn open(path: &PathBuf) -> Result<Open, IndexError> {
     let db = sled::Config::new()
         .path(path)
         .segment_size(SEGMENT_BYTES)
-        .cache_capacity(CACHE_BYTES)
+        .cache_capacity(cache_bytes.max(CACHE_BYTES_MIN))
         .flush_every_ms(None)
         .open()
         .map_err(|error| match error {

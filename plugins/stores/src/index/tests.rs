@@ -1,6 +1,8 @@
 use super::*;
 use crate::journal::{Entry, Kind};
 
+const CACHE: u64 = 1 << 20;
+
 fn covered(clean: bool) -> Covered {
     Covered { store: [7; 16], next_batch: 5, next_segment: 2, last_session: 2, clean }
 }
@@ -42,8 +44,8 @@ fn sample() -> Map {
 fn what_was_added_is_found_after_a_reopening() {
     let dir = tempfile::tempdir().unwrap();
     let map = sample();
-    Index::open(dir.path()).unwrap().add(&map, &covered(true)).unwrap();
-    let index = Index::open(dir.path()).unwrap();
+    Index::open(dir.path(), CACHE).unwrap().add(&map, &covered(true)).unwrap();
+    let index = Index::open(dir.path(), CACHE).unwrap();
     assert_eq!(index.covered().unwrap(), Some(covered(true)));
     assert_eq!(index.find("b").unwrap(), Some(1));
     assert_eq!(index.session(1).unwrap().as_ref(), map.sessions.get(&1));
@@ -55,31 +57,31 @@ fn what_was_added_is_found_after_a_reopening() {
     recent.apply(2, &entry(Kind::Tail, 2, 8, 470, ""));
     index.add(&recent, &covered(true)).unwrap();
     assert_eq!(index.session(2).unwrap().as_ref(), recent.sessions.get(&2));
-    index.reconcile(&map, &covered(true)).unwrap();
+    index.reconcile(&map, &covered(true), |_, _| ()).unwrap();
     assert_eq!(index.value(b"key").unwrap(), map.kv.get(&b"key"[..]).copied());
     let ids = |page: Vec<Listed>| page.into_iter().map(|l| l.session.id).collect::<Vec<_>>();
     assert_eq!(ids(index.page(None, 10).unwrap()), ["a", "b"]);
     assert_eq!(ids(index.page(Some("a"), 10).unwrap()), ["b"]);
-    assert_eq!(index.reconcile(&map, &covered(true)).unwrap(), 0);
+    assert_eq!(index.reconcile(&map, &covered(true), |_, _| ()).unwrap(), 0);
 }
 
 #[test]
 fn a_differing_index_is_corrected() {
     let dir = tempfile::tempdir().unwrap();
-    let index = Index::open(dir.path()).unwrap();
+    let index = Index::open(dir.path(), CACHE).unwrap();
     let mut other = sample();
     other.apply(9, &entry(Kind::Events, 2, 0, 1, ""));
     other.apply(9, &entry(Kind::Session, 3, 0, 1, "gone"));
     index.add(&other, &covered(false)).unwrap();
-    assert!(index.reconcile(&sample(), &covered(false)).unwrap() > 0);
-    assert_eq!(index.reconcile(&sample(), &covered(false)).unwrap(), 0);
+    assert!(index.reconcile(&sample(), &covered(false), |_, _| ()).unwrap() > 0);
+    assert_eq!(index.reconcile(&sample(), &covered(false), |_, _| ()).unwrap(), 0);
     assert_eq!(index.find("gone").unwrap(), None);
 }
 
 #[test]
 fn a_deleted_session_leaves_the_catalog() {
     let dir = tempfile::tempdir().unwrap();
-    let index = Index::open(dir.path()).unwrap();
+    let index = Index::open(dir.path(), CACHE).unwrap();
     index.add(&sample(), &covered(false)).unwrap();
     let mut recent = Map::default();
     recent.apply(2, &entry(Kind::Tombstone, 1, 0, 50, ""));
@@ -91,13 +93,13 @@ fn a_deleted_session_leaves_the_catalog() {
 #[test]
 fn a_damaged_index_is_moved_aside() {
     let dir = tempfile::tempdir().unwrap();
-    Index::open(dir.path()).unwrap().add(&sample(), &covered(true)).unwrap();
+    Index::open(dir.path(), CACHE).unwrap().add(&sample(), &covered(true)).unwrap();
     let conf = dir.path().join("index/conf");
     let mut bytes = std::fs::read(&conf).unwrap();
     bytes.iter_mut().for_each(|byte| *byte ^= 0x5a);
     std::fs::write(&conf, bytes).unwrap();
-    assert!(Index::open(dir.path()).is_err());
-    let (index, aside) = Index::start_over(dir.path()).unwrap();
+    assert!(Index::open(dir.path(), CACHE).is_err());
+    let (index, aside) = Index::start_over(dir.path(), CACHE).unwrap();
     assert!(aside.join("conf").exists());
     assert_eq!(index.covered().unwrap(), None);
 }

@@ -90,6 +90,9 @@ pub struct SessionMap {
     pub tail: Option<TailMap>,
     /// Why it cannot be read whole, if so.
     pub damage: Option<Damage>,
+    /// Events from here on may have stood at a damaged place, so that what is read of them, in
+    /// whatever copy, cannot be trusted.
+    pub doubtful_from: Option<u64>,
 }
 
 impl SessionMap {
@@ -105,6 +108,7 @@ impl SessionMap {
             size_bytes: self.size_bytes,
             tail: self.tail.clone(),
             damage: self.damage.clone(),
+            doubtful_from: self.doubtful_from,
         }
     }
 }
@@ -202,6 +206,8 @@ impl Map {
                     if kind == Kind::Events {
                         let end = entry.first_seq.saturating_add(u64::from(entry.count));
                         session.next_seq = session.next_seq.max(end);
+                        let doubtful = session.doubtful_from.unwrap_or(u64::MAX);
+                        session.doubtful_from = Some(doubtful.min(entry.first_seq));
                     }
                 }
             }

@@ -35,6 +35,7 @@ pub use map::{Block, Map, Place, SessionMap, TailMap};
 pub use reader::Reader;
 pub use record::Record;
 pub use recovery::{Depth, Recovered, recover};
+pub use segments::SegmentProgress;
 pub(crate) use segments::{journal_bytes, sealed_end};
 pub(crate) use writer::write_all;
 pub use writer::{JournalConfig, Moved, Sealed, Urgency, Writer, Written};

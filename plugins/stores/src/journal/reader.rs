@@ -137,8 +137,29 @@ impl Reader {
         blocks: &[Block],
         from_seq: u64,
     ) -> Result<Vec<Buffer>, JournalError> {
+        let mut out = Vec::new();
+        self.gather(number, blocks, from_seq, &mut out).map(|()| out)
+    }
+
+    /// The events of a damaged session up to the first that is missing or in doubt.
+    #[must_use]
+    pub fn prefix(&self, number: u64, session: &SessionMap) -> Vec<Buffer> {
+        let mut out = Vec::new();
+        // Why it ends there is the session's damage.
+        let _ = self.gather(number, &session.blocks, 0, &mut out);
+        let sound = session.doubtful_from.and_then(|from| usize::try_from(from).ok());
+        out.truncate(sound.unwrap_or(usize::MAX));
+        out
+    }
+
+    fn gather(
+        &self,
+        number: u64,
+        blocks: &[Block],
+        from_seq: u64,
+        out: &mut Vec<Buffer>,
+    ) -> Result<(), JournalError> {
         let mut opened = Opened::new();
-        let mut out: Vec<Buffer> = Vec::new();
         let mut next = from_seq;
         for block in blocks.iter().filter(|block| block.end_seq() > from_seq) {
             if block.first_seq > next {
@@ -165,12 +186,14 @@ impl Reader {
                     // Sent again after a restart of the committer: equal is legal.
                     let before = usize::try_from(seq - from_seq).ok().and_then(|at| out.get(at));
                     if before != Some(&event) {
+                        // Nobody can say which of the two it was.
+                        out.truncate(usize::try_from(seq - from_seq).unwrap_or(0));
                         return Err(damaged(DamageKind::DifferingEvent, block.place, number));
                     }
                 }
             }
         }
-        Ok(out)
+        Ok(())
     }
 }
 

@@ -9,7 +9,9 @@ use super::error::{Damage, DamageKind, JournalError};
 use super::format::{Checksum, StoreId};
 use super::map::Map;
 use super::scan::{Batch, SegmentScan};
-use super::segments::{Contents, Part, drop_superseded, footers_fit, list_segments, read_parts};
+use super::segments::{
+    Contents, Part, SegmentProgress, drop_superseded, footers_fit, list_segments, read_parts,
+};
 
 /// How much of the journal to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,20 +66,31 @@ pub fn recover(
     store: &StoreId,
     depth: Depth,
 ) -> Result<Recovered, JournalError> {
+    recover_with(disk, dir, store, depth, &mut |_, _| ())
+}
+
+/// As [`recover`], and tells how far it has got.
+pub fn recover_with(
+    disk: &dyn Disk,
+    dir: &Path,
+    store: &StoreId,
+    depth: Depth,
+    progress: &mut SegmentProgress<'_>,
+) -> Result<Recovered, JournalError> {
     let mut numbers = list_segments(disk, dir)?;
     let checksum = Checksum::of_store(store);
-    let mut parts = read_parts(disk, dir, &numbers, checksum, depth)?;
+    let mut parts = read_parts(disk, dir, &numbers, checksum, depth, progress)?;
     for _ in 0..3 {
         if parts.len() == numbers.len() {
             break;
         }
         // A writer or a compaction beside us has removed some: look again at what there is now.
         numbers = list_segments(disk, dir)?;
-        parts = read_parts(disk, dir, &numbers, checksum, depth)?;
+        parts = read_parts(disk, dir, &numbers, checksum, depth, progress)?;
     }
     let (mut superseded, mut first) = drop_superseded(&mut parts);
     if depth == Depth::Footers && !footers_fit(&parts, first) {
-        parts = read_parts(disk, dir, &numbers, checksum, Depth::Full)?;
+        parts = read_parts(disk, dir, &numbers, checksum, Depth::Full, progress)?;
         (superseded, first) = drop_superseded(&mut parts);
     }
     let mut found = assemble(parts, first);

@@ -124,15 +124,20 @@ pub(crate) fn drop_superseded(parts: &mut Vec<Part>) -> (Vec<u64>, u64) {
     (before, first)
 }
 
+/// Is told how many segments are read, and of how many.
+pub type SegmentProgress<'a> = dyn FnMut(u64, u64) + 'a;
+
 pub(crate) fn read_parts(
     disk: &dyn Disk,
     dir: &Path,
     numbers: &[u64],
     checksum: Checksum,
     depth: Depth,
+    progress: &mut SegmentProgress<'_>,
 ) -> Result<Vec<Part>, JournalError> {
     let mut parts = Vec::with_capacity(numbers.len());
-    for &number in numbers {
+    for (done, &number) in (0..).zip(numbers) {
+        progress(done, numbers.len() as u64);
         let path = segment_path(dir, number);
         match read_part(disk, &path, checksum, depth) {
             Ok(contents) => {

@@ -112,6 +112,8 @@ pub struct Writer {
     next_batch: u64,
     next_segment: u64,
     reserve: bool,
+    /// What was set aside is in use: only closers may write until it is set aside again.
+    spent: bool,
     moved: Vec<Moved>,
     sealed: Vec<Sealed>,
     _lock: Box<dyn Held>,
@@ -185,6 +187,7 @@ impl Writer {
             next_batch: 1,
             next_segment: 1,
             reserve: false,
+            spent: false,
             moved: Vec::new(),
             sealed: Vec::new(),
             _lock: lock,
@@ -211,6 +214,7 @@ impl Writer {
             self.release_reserve(error, urgency)?;
             self.sync()?;
         }
+        self.check_reserve(urgency)?;
         let size: u64 = records.iter().map(|record| record.size() as u64).sum();
         let too_large = |bytes: u64| JournalError::BatchTooLarge { bytes, limit: MAX_BODY };
         if size > MAX_BODY {

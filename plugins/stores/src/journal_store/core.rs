@@ -4,19 +4,17 @@
 //! The **ledger** maps what the index does not hold yet; a lookup merges the two. When the index
 //! fails, the ledger is filled from the journal and the store goes on without an index.
 
-use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use playhouse_messages::{header::SessionHeader, id::SessionId};
-use playhouse_plugin_api::store::{
-    ListPage, ListQuery, Revision, SessionStat, StoreError, StoredSession, StoredTail,
-};
+use playhouse_plugin_api::store::{Revision, SessionStat, StoreError, StoredSession, StoredTail};
 
 use super::claim::{Claim, Stored};
 use super::failure::{store_error, store_error_of};
+use super::listing::stat_of_claim;
 use crate::index::{Covered, Index, IndexError};
 use crate::journal::{
     Damage, Depth, Disk, JournalConfig, JournalError, Map, Reader, Record, SessionMap, StoreId,
@@ -176,7 +174,7 @@ impl Core {
     }
 
     /// Asks the index and the ledger as of one moment.
-    fn consult<T>(
+    pub(super) fn consult<T>(
         &self,
         ask: impl Fn(&Index) -> Result<T, IndexError>,
         merge: impl Fn(&Ledger, Option<T>) -> T,
@@ -267,10 +265,21 @@ impl Core {
         number: u64,
         session: &SessionMap,
     ) -> Result<(Arc<SessionHeader>, u64), StoreError> {
-        let fail = |error| store_error_of(&self.dir, id, error);
         if let Some(damage) = &session.damage {
-            return Err(fail(JournalError::Corrupt(Box::new(damage.clone()))));
+            let error = JournalError::Corrupt(Box::new(damage.clone()));
+            return Err(store_error_of(&self.dir, id, error));
         }
+        self.own_record(id, number, session)
+    }
+
+    /// A session's header as its own record has it, whatever else of the session is damaged.
+    fn own_record(
+        &self,
+        id: &SessionId,
+        number: u64,
+        session: &SessionMap,
+    ) -> Result<(Arc<SessionHeader>, u64), StoreError> {
+        let fail = |error| store_error_of(&self.dir, id, error);
         let corrupt = |cause: String| StoreError::Corrupt {
             id: id.clone(),
             place: session.place.map_or_else(
@@ -286,6 +295,21 @@ impl Core {
             return Err(corrupt(format!("its header says that it is session `{}`", header.id)));
         }
         Ok((Arc::new(header), inherited))
+    }
+
+    /// Header, inherited count and the first events of a session that cannot be read whole.
+    #[expect(
+        clippy::type_complexity,
+        reason = "the parts of a stored session, taken apart at once"
+    )]
+    pub(crate) fn prefix(
+        &self,
+        id: &SessionId,
+    ) -> Result<Option<(Arc<SessionHeader>, u64, Vec<Bytes>)>, StoreError> {
+        let Some(number) = self.find(id)? else { return Ok(None) };
+        let Some(session) = self.session(number)? else { return Ok(None) };
+        let (header, inherited) = self.own_record(id, number, &session)?;
+        Ok(Some((header, inherited, self.reader.prefix(number, &session))))
     }
 
     fn not_found(&self, id: &SessionId) -> StoreError {
@@ -337,7 +361,7 @@ impl Core {
         Ok(claim.map(|claim| stat_of_claim(claim)))
     }
 
-    fn stat_of(
+    pub(super) fn stat_of(
         &self,
         id: &SessionId,
         number: u64,
@@ -347,76 +371,6 @@ impl Core {
         let SessionMap { next_seq, size_bytes, .. } = *session;
         let revision = Revision::new(number, next_seq);
         Ok(SessionStat { header, event_count: next_seq, size_bytes, revision })
-    }
-
-    /// A page of the catalog.
-    pub(crate) fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
-        let limit = query.limit.max(1);
-        let after = query.after.as_ref().map(SessionId::as_str);
-        let is_behind = |id: &str| after.is_none_or(|after| id > after);
-        // Deleted sessions may fill a page of the index; ask for as many more.
-        let deleted = self.ledger().recent.deleted.len();
-        let found: BTreeMap<String, (u64, SessionMap)> = self.consult(
-            |index| {
-                let page = index.page(after, limit + 1 + deleted)?;
-                Ok(page
-                    .into_iter()
-                    .map(|l| (l.session.id.clone(), (l.number, l.session)))
-                    .collect())
-            },
-            |ledger, indexed: Option<BTreeMap<_, (u64, SessionMap)>>| {
-                let mut merged = indexed.unwrap_or_default();
-                merged.retain(|_, (number, _)| !ledger.recent.deleted.contains(number));
-                let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-                for (id, number) in ledger.recent.ids.range::<str, _>(behind).take(limit + 1) {
-                    if let Some(session) = ledger.recent.sessions.get(number) {
-                        merged.insert(id.clone(), (*number, session.without_blocks()));
-                    }
-                }
-                // What is only counted on in the ledger has its id in the index.
-                for (id, (number, session)) in &mut merged {
-                    if let Some(recent) = ledger.recent.sessions.get(number)
-                        && recent.id == *id
-                    {
-                        session.next_seq = recent.next_seq;
-                        session.size_bytes = recent.size_bytes;
-                    }
-                }
-                merged
-            },
-        )?;
-        let mut entries: BTreeMap<String, Option<SessionStat>> = BTreeMap::new();
-        {
-            let ledger = self.ledger();
-            let claims = ledger.claims.values().filter(|claim| is_behind(claim.id.as_str()));
-            let unstored =
-                |claim: &&Arc<Claim>| !claim.placeholder && claim.stored().number.is_none();
-            for claim in claims.filter(unstored) {
-                entries.insert(claim.id.as_str().to_owned(), Some(stat_of_claim(claim)));
-            }
-        }
-        for id in found.keys() {
-            entries.insert(id.clone(), None);
-        }
-        let mut page = ListPage::default();
-        let more = entries.len() > limit;
-        for (id, ready) in entries.into_iter().take(limit) {
-            let id = SessionId::from(id);
-            if more {
-                page.next = Some(id.clone());
-            }
-            let stat = match (ready, found.get(id.as_str())) {
-                (Some(stat), _) => stat,
-                (None, Some((number, session))) => match self.stat_of(&id, *number, session) {
-                    Ok(stat) => stat,
-                    // `stat`, `read` and `verify` say what is wrong with it; a list goes on.
-                    Err(_) => continue,
-                },
-                (None, None) => continue,
-            };
-            page.sessions.push(stat);
-        }
-        Ok(page)
     }
 
     /// A small value.
@@ -462,11 +416,6 @@ impl Core {
         ledger.folds += 1;
         Ok(())
     }
-}
-
-fn stat_of_claim(claim: &Claim) -> SessionStat {
-    let (header, revision) = (Arc::clone(&claim.header), claim.unstored_revision());
-    SessionStat { header, event_count: 0, size_bytes: 0, revision }
 }
 
 /// A stored header. The version comes first: a header of another shape still says "upgrade". The

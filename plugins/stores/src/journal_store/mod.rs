@@ -18,23 +18,25 @@
 mod claim;
 mod committer;
 mod compaction;
+mod config;
 pub(crate) mod core;
 mod desk;
 mod failure;
 mod job;
 mod keeper;
+mod listing;
 mod office;
 mod open;
 mod reading;
 mod session_writer;
 mod tray;
+mod wreck;
 
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
@@ -47,10 +49,11 @@ use ractor::{Actor, ActorCell};
 
 #[cfg(feature = "sqlite")]
 pub(crate) use self::core::parse_header;
-use crate::journal::{Damage, Disk, JournalConfig, RealDisk};
+use crate::journal::{Damage, Disk, RealDisk};
 use claim::{Claim, Stored};
 pub(crate) use claim::{ID_BYTES_MAX, check_new};
 pub use compaction::{CompactReport, compact};
+pub use config::{JournalStoreConfig, OnProgress, OpenProgress, OpenStep};
 use core::Core;
 pub(crate) use failure::store_error;
 use job::Job;
@@ -62,31 +65,7 @@ pub use reading::JournalReader;
 pub(crate) use reading::verify_journal;
 use session_writer::JournalSessionWriter;
 use tray::Tray;
-
-/// How a journal store behaves.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct JournalStoreConfig {
-    /// Sizes of the journal.
-    pub journal: JournalConfig,
-    /// How long written events may stay undurable when nobody waits for them. 200 ms by default.
-    pub window: Duration,
-    /// How many payload bytes may be with the committer and not written. 64 MiB by default.
-    pub waiting_bytes: usize,
-    /// Whether to keep an index. Without one every session's blocks are kept in memory.
-    pub index: bool,
-}
-
-impl Default for JournalStoreConfig {
-    fn default() -> Self {
-        Self {
-            journal: JournalConfig::default(),
-            window: Duration::from_millis(200),
-            waiting_bytes: 64 << 20,
-            index: true,
-        }
-    }
-}
+pub(crate) use wreck::open_wreck;
 
 /// A store in a directory of its own. See the module's text.
 ///
@@ -114,14 +93,19 @@ impl JournalStore {
         Self::open_on(Arc::new(RealDisk), dir.into(), config).await
     }
 
-    /// As [`JournalStore::open`], on a disk that may refuse.
-    pub(crate) async fn open_on(
+    /// As [`JournalStore::open`], on another disk: one that refuses, or that keeps account. Only the
+    /// journal is on it; the index, if there is one, is where the directory is.
+    ///
+    /// # Errors
+    ///
+    /// As [`JournalStore::open`].
+    pub async fn open_on(
         disk: Arc<dyn Disk>,
         dir: PathBuf,
         config: JournalStoreConfig,
     ) -> Result<Self, StoreError> {
-        let (journal, with_index) = (config.journal.clone(), config.index);
-        let core = blocking(move || open::open(disk, &dir, journal, with_index)).await?;
+        let opening = config.clone();
+        let core = blocking(move || open::open(disk, &dir, &opening)).await?;
         let core = Arc::new(core);
         let tray = Arc::new(Tray::new(config.waiting_bytes));
         let args =

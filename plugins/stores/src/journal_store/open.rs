@@ -6,22 +6,23 @@ use std::sync::Arc;
 
 use playhouse_plugin_api::store::StoreError;
 
+use super::config::{JournalStoreConfig, OpenStep};
 use super::core::{Core, Ledger};
 use super::failure::store_error;
 use crate::index::{Covered, Index, IndexError};
-use crate::journal::{Depth, Disk, JournalConfig, Map, Recovered, StoreId, Writer, sealed_end};
+use crate::journal::{Depth, Disk, Map, Recovered, StoreId, Writer, sealed_end};
 
 /// Opens the store in `dir`. Blocks.
 pub(crate) fn open(
     disk: Arc<dyn Disk>,
     dir: &Path,
-    config: JournalConfig,
-    with_index: bool,
+    config: &JournalStoreConfig,
 ) -> Result<Core, StoreError> {
     let fail = |error| store_error(dir, error);
-    let writer = Writer::open(Arc::clone(&disk), dir, fresh_id(), config.clone());
+    let journal = config.journal.clone();
+    let writer = Writer::open(Arc::clone(&disk), dir, fresh_id(), journal.clone());
     let mut writer = writer.map_err(fail)?;
-    let index = if with_index { open_index(dir, &writer.store()) } else { None };
+    let index = if config.index { open_index(dir, &writer.store(), config) } else { None };
     if let Some((index, covered)) = &index
         && let Some(covered) = covered
         && covered.clean
@@ -37,10 +38,15 @@ pub(crate) fn open(
                 index: Some(Arc::clone(index)),
                 ..Ledger::default()
             };
-            return Ok(Core::new(disk, dir, config, writer, ledger));
+            return Ok(Core::new(disk, dir, journal, writer, ledger));
         }
     }
-    let mut found = writer.resume(Depth::Footers).map_err(fail)?;
+    let mut segments = |done, all| config.tell(OpenStep::Segments, done, all);
+    let mut found = writer.resume_with(Depth::Footers, &mut segments).map_err(fail)?;
+    if found.segments > 0 {
+        let (segments, sessions) = (found.segments, found.map.sessions.len());
+        tracing::info!(dir = %dir.display(), segments, sessions, "read a store that was not closed");
+    }
     if !found.damages.is_empty() {
         for damage in &found.damages {
             tracing::error!(dir = %dir.display(), %damage, "the store is damaged");
@@ -49,7 +55,7 @@ pub(crate) fn open(
             name_by_index(index, &mut found);
         }
         // An index cannot say what is damaged; the ledger can.
-        return Ok(Core::new(disk, dir, config, writer, ledger_of(found, None)));
+        return Ok(Core::new(disk, dir, journal, writer, ledger_of(found, None)));
     }
     let covered = Covered {
         store: writer.store(),
@@ -58,12 +64,12 @@ pub(crate) fn open(
         last_session: found.map.last_session,
         clean: false,
     };
-    let index = index.and_then(|(index, _)| reconcile(dir, index, &found.map, &covered));
+    let index = index.and_then(|(index, _)| reconcile(dir, index, &found.map, &covered, config));
     let mut ledger = ledger_of(found, index.clone());
     if index.is_some() {
         ledger.recent = Map { last_session: ledger.last_session, ..Map::default() };
     }
-    Ok(Core::new(disk, dir, config, writer, ledger))
+    Ok(Core::new(disk, dir, journal, writer, ledger))
 }
 
 fn ledger_of(found: Recovered, index: Option<Arc<Index>>) -> Ledger {
@@ -79,8 +85,8 @@ fn ledger_of(found: Recovered, index: Option<Arc<Index>>) -> Ledger {
 type Opened = (Arc<Index>, Option<Covered>);
 
 /// The index, as far as it can be opened; a damaged one is moved aside.
-fn open_index(dir: &Path, store: &StoreId) -> Option<Opened> {
-    let opened = Index::open(dir).and_then(|index| {
+fn open_index(dir: &Path, store: &StoreId, config: &JournalStoreConfig) -> Option<Opened> {
+    let opened = Index::open(dir, config.cache_bytes).and_then(|index| {
         let covered = index.covered()?;
         Ok((Arc::new(index), covered.filter(|covered| covered.store == *store)))
     });
@@ -91,12 +97,12 @@ fn open_index(dir: &Path, store: &StoreId) -> Option<Opened> {
             tracing::warn!(dir = %dir.display(), "the store goes on without its index, which is held");
             None
         }
-        Err(error) => start_over(dir, &error).map(|index| (Arc::new(index), None)),
+        Err(error) => start_over(dir, &error, config).map(|index| (Arc::new(index), None)),
     }
 }
 
-fn start_over(dir: &Path, error: &IndexError) -> Option<Index> {
-    match Index::start_over(dir) {
+fn start_over(dir: &Path, error: &IndexError, config: &JournalStoreConfig) -> Option<Index> {
+    match Index::start_over(dir, config.cache_bytes) {
         Ok((index, aside)) => {
             let aside = aside.display();
             tracing::warn!(%error, %aside, "a damaged index was moved aside and is made anew");
@@ -110,8 +116,18 @@ fn start_over(dir: &Path, error: &IndexError) -> Option<Index> {
 }
 
 /// Makes the index say what the journal says.
-fn reconcile(dir: &Path, index: Arc<Index>, map: &Map, covered: &Covered) -> Option<Arc<Index>> {
-    match index.reconcile(map, covered) {
+fn reconcile(
+    dir: &Path,
+    index: Arc<Index>,
+    map: &Map,
+    covered: &Covered,
+    config: &JournalStoreConfig,
+) -> Option<Arc<Index>> {
+    let rows = || {
+        let config = config.clone();
+        move |done, all| config.tell(OpenStep::IndexRows, done, all)
+    };
+    match index.reconcile(map, covered, rows()) {
         Ok(corrected) => {
             if corrected > 0 {
                 tracing::info!(corrected, "the index was brought up to the journal");
@@ -120,8 +136,8 @@ fn reconcile(dir: &Path, index: Arc<Index>, map: &Map, covered: &Covered) -> Opt
         }
         Err(error) => {
             drop(index);
-            let index = start_over(dir, &error)?;
-            match index.reconcile(map, covered) {
+            let index = start_over(dir, &error, config)?;
+            match index.reconcile(map, covered, rows()) {
                 Ok(_) => Some(Arc::new(index)),
                 Err(error) => {
                     tracing::error!(%error, "the store goes on without an index");

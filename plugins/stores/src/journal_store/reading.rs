@@ -82,7 +82,11 @@ impl StoreReader for JournalReader {
     }
 }
 
-fn view(disk: &Arc<dyn Disk>, dir: &Path, depth: Depth) -> Result<(Core, Recovered), StoreError> {
+pub(crate) fn view(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    depth: Depth,
+) -> Result<(Core, Recovered), StoreError> {
     let fail = |error| store_error(dir, error);
     let store = read_format(disk.as_ref(), dir).map_err(fail)?.store;
     let found = recover(disk.as_ref(), dir, &store, depth).map_err(fail)?;
@@ -106,14 +110,12 @@ pub(crate) fn verify_journal(
     let mut report = VerifyReport::new(StoreKind::Journal, dir);
     report.sessions = found.map.sessions.len() as u64;
     report.parts = vec![("segments", found.segments as u64), ("batches", found.next_batch - 1)];
-    report.torn = found.torn.map(|(segment, offset)| format!("segment {segment} offset {offset}"));
+    report.torn = torn_place(&found);
     report.damages = found.damages.iter().map(Damage::to_string).collect();
     for (done, (number, session)) in (1..).zip(&found.map.sessions) {
         let id = SessionId::from(session.id.as_str());
         let read = if session.id.is_empty() {
-            let cause = "its id is lost with its own record".to_owned();
-            let (id, place) = (SessionId::from(format!("number {number}")), "its record");
-            Err(StoreError::Corrupt { id, place: place.to_owned(), cause })
+            Err(nameless(*number).1)
         } else {
             core.read(&id).and_then(|(stored, _)| check_events(&id, &stored))
         };
@@ -124,4 +126,18 @@ pub(crate) fn verify_journal(
         progress(Progress { done, all: report.sessions });
     }
     Ok(report)
+}
+
+/// Where the journal ends in something half written: in a batch, or in a segment without any.
+pub(crate) fn torn_place(found: &Recovered) -> Option<String> {
+    let empty = found.empty.last().map(|segment| (*segment, 0));
+    let (segment, offset) = found.torn.or(empty)?;
+    Some(format!("segment {segment} offset {offset}"))
+}
+
+/// A session whose own record is lost, and its id with it.
+pub(crate) fn nameless(number: u64) -> (SessionId, StoreError) {
+    let cause = "its id is lost with its own record".to_owned();
+    let (id, place) = (SessionId::from(format!("number {number}")), "its record".to_owned());
+    (id.clone(), StoreError::Corrupt { id, place, cause })
 }

@@ -6,9 +6,9 @@ use bytes::Bytes as Buffer;
 
 use super::super::entry::Entry;
 use super::super::error::JournalError;
-use super::super::recovery::{Depth, LastBatch, Recovered, recover};
+use super::super::recovery::{Depth, LastBatch, Recovered, recover_with};
 use super::super::scan::records_at;
-use super::super::segments::{segment_path, segments_dir};
+use super::super::segments::{SegmentProgress, segment_path, segments_dir};
 use super::{Unsynced, Writer};
 
 impl Writer {
@@ -22,7 +22,20 @@ impl Writer {
     ///
     /// I/O errors and a full disk. Damage is no error: see [`Recovered::damages`].
     pub fn resume(&mut self, depth: Depth) -> Result<Recovered, JournalError> {
-        let mut found = recover(self.disk.as_ref(), &self.dir, &self.store, depth)?;
+        self.resume_with(depth, &mut |_, _| ())
+    }
+
+    /// As [`Writer::resume`], and tells how far the reading has got.
+    ///
+    /// # Errors
+    ///
+    /// As [`Writer::resume`].
+    pub fn resume_with(
+        &mut self,
+        depth: Depth,
+        progress: &mut SegmentProgress<'_>,
+    ) -> Result<Recovered, JournalError> {
+        let mut found = recover_with(self.disk.as_ref(), &self.dir, &self.store, depth, progress)?;
         self.next_batch = found.next_batch;
         self.next_segment = found.next_segment;
         for number in &found.empty {

@@ -1,9 +1,13 @@
 //! Tests of what only the journal store promises: its deaths, its disk, its index.
 
 mod beside;
+mod index_flips;
 mod index_life;
 mod kill;
+mod many;
 mod power_cut;
+mod scenario;
+mod sweep;
 mod window;
 
 use std::path::Path;

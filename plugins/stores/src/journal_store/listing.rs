@@ -1,0 +1,89 @@
+//! Pages of the catalog: what the index has, what the ledger has beside it, and what is only claimed.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use playhouse_messages::id::SessionId;
+use playhouse_plugin_api::store::{ListPage, ListQuery, SessionStat, StoreError};
+
+use super::claim::Claim;
+use super::core::Core;
+use crate::journal::SessionMap;
+
+impl Core {
+    /// A page of the catalog.
+    pub(crate) fn list(&self, query: &ListQuery) -> Result<ListPage, StoreError> {
+        let limit = query.limit.max(1);
+        let after = query.after.as_ref().map(SessionId::as_str);
+        let is_behind = |id: &str| after.is_none_or(|after| id > after);
+        // Deleted sessions may fill a page of the index; ask for as many more.
+        let deleted = self.ledger().recent.deleted.len();
+        let found: BTreeMap<String, (u64, SessionMap)> = self.consult(
+            |index| {
+                let page = index.page(after, limit + 1 + deleted)?;
+                Ok(page
+                    .into_iter()
+                    .map(|l| (l.session.id.clone(), (l.number, l.session)))
+                    .collect())
+            },
+            |ledger, indexed: Option<BTreeMap<_, (u64, SessionMap)>>| {
+                let mut merged = indexed.unwrap_or_default();
+                merged.retain(|_, (number, _)| !ledger.recent.deleted.contains(number));
+                let behind = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+                for (id, number) in ledger.recent.ids.range::<str, _>(behind).take(limit + 1) {
+                    if let Some(session) = ledger.recent.sessions.get(number) {
+                        merged.insert(id.clone(), (*number, session.without_blocks()));
+                    }
+                }
+                // What is only counted on in the ledger has its id in the index.
+                for (id, (number, session)) in &mut merged {
+                    if let Some(recent) = ledger.recent.sessions.get(number)
+                        && recent.id == *id
+                    {
+                        session.next_seq = recent.next_seq;
+                        session.size_bytes = recent.size_bytes;
+                    }
+                }
+                merged
+            },
+        )?;
+        let mut entries: BTreeMap<String, Option<SessionStat>> = BTreeMap::new();
+        {
+            let ledger = self.ledger();
+            let claims = ledger.claims.values().filter(|claim| is_behind(claim.id.as_str()));
+            let unstored =
+                |claim: &&Arc<Claim>| !claim.placeholder && claim.stored().number.is_none();
+            for claim in claims.filter(unstored) {
+                entries.insert(claim.id.as_str().to_owned(), Some(stat_of_claim(claim)));
+            }
+        }
+        for id in found.keys() {
+            entries.insert(id.clone(), None);
+        }
+        let mut page = ListPage::default();
+        let more = entries.len() > limit;
+        for (id, ready) in entries.into_iter().take(limit) {
+            let id = SessionId::from(id);
+            if more {
+                page.next = Some(id.clone());
+            }
+            let stat = match (ready, found.get(id.as_str())) {
+                (Some(stat), _) => stat,
+                (None, Some((number, session))) => match self.stat_of(&id, *number, session) {
+                    Ok(stat) => stat,
+                    // `stat`, `read` and `verify` say what is wrong with it; a list goes on.
+                    Err(_) => continue,
+                },
+                (None, None) => continue,
+            };
+            page.sessions.push(stat);
+        }
+        Ok(page)
+    }
+}
+
+pub(super) fn stat_of_claim(claim: &Claim) -> SessionStat {
+    let (header, revision) = (Arc::clone(&claim.header), claim.unstored_revision());
+    SessionStat { header, event_count: 0, size_bytes: 0, revision }
+}
