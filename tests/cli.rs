@@ -4,6 +4,7 @@ mod bad_input;
 mod images;
 mod rpc;
 mod run;
+mod sessions;
 mod wire;
 
 use std::{

@@ -17,6 +17,7 @@ mod lifecycle;
 mod recovery;
 mod replay;
 mod scenarios;
+mod sessions;
 #[cfg(feature = "sim")]
 mod sim;
 mod testing;

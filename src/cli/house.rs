@@ -16,6 +16,7 @@ use playhouse_policies::{
     DefaultTimeout, Fallback, ModelNotice, REPEAT_TOOL_REMINDER, RepeatReminder,
     RepeatReminderConfig, Retry, Spill, SpillDir,
 };
+use playhouse_sessions::{SessionProjections, Titles};
 use playhouse_subagents::Subagents;
 use playhouse_supervisor::{
     harness::{Harness, HarnessBuilder},
@@ -58,6 +59,9 @@ pub async fn open(
 ) -> Result<Harness, CliError> {
     // Whatever can be refused is refused before the store is touched.
     let adapters = providers.adapters()?;
+    if let Some(route) = config.titles.as_ref().and_then(|titles| titles.route.as_ref()) {
+        providers.check(&route.provider)?;
+    }
     let subagents = subagents(config)?;
     let reminder = reminder(config)?;
     let plugins: Vec<&str> = match &config.plugins {
@@ -69,7 +73,11 @@ pub async fn open(
     let builder = crate::minimal().shared_store(store).attachments(attachments);
     let mut builder = bounded(builder, &config.tools, dir);
     // Whether or not the plugin is hosted now: sessions of an earlier run must load.
-    let kinds = [&playhouse_subagents::EVENT_KINDS[..], &playhouse_policies::EVENT_KINDS];
+    let kinds = [
+        &playhouse_subagents::EVENT_KINDS[..],
+        &playhouse_policies::EVENT_KINDS,
+        &playhouse_sessions::EVENT_KINDS,
+    ];
     for kind in kinds.concat() {
         builder = builder.event_kind(kind);
     }
@@ -86,6 +94,14 @@ pub async fn open(
             set_up(harness.host(Fallback::new(policy.clone())).await).await?;
         }
         set_up(harness.host(ImageOffload::new()).await).await?;
+        set_up(harness.host(SessionProjections::new()).await).await?;
+        let titles = Titles::new();
+        if let Some(by_model) = &config.titles {
+            let world = harness.world();
+            let provider = by_model.provider(world.models.clone());
+            titles.provide(&world.scope, Arc::new(provider)).map_err(Failure::from)?;
+        }
+        set_up(harness.host(titles).await).await?;
         for name in plugins {
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,

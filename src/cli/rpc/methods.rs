@@ -14,6 +14,7 @@ use playhouse_plugin_api::{
     creation::{AgentHandle, NewAgent},
     options::AgentOptions,
 };
+use playhouse_sessions::SessionQuery;
 use playhouse_supervisor::harness::Harness;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
@@ -40,6 +41,7 @@ pub(super) struct Server {
     pub(super) agents: Vec<AgentConfig>,
     pub(super) told: Told,
     pub(super) tools: Arc<ClientTools>,
+    pub(super) query: SessionQuery,
 }
 
 /// JSON text, or why there is none.
@@ -178,6 +180,14 @@ impl Server {
             "config/set" => self.configure(read(params)?),
             "session/log" => self.log(read(params)?).await,
             "session/flush" => self.flush(read(params)?).await,
+            "session/list" => self.list_sessions(read(params)?).await,
+            "session/search" => self.search(read(params)?).await,
+            "session/stats" => self.stats(read::<SessionParams>(params)?.session.into()).await,
+            "session/title" => self.title(read::<SessionParams>(params)?.session.into()).await,
+            "session/rename" => self.rename(read(params)?).await,
+            "session/refreshTitle" => {
+                self.refresh_title(&read::<SessionParams>(params)?.session).await
+            }
             "session/usage" => self.usage(read::<SessionParams>(params)?.session.into()).await,
             "tool/register" => self.register(read(params)?),
             "tool/unregister" => self.unregister(read(params)?),

@@ -9,13 +9,17 @@ mod images;
 mod methods;
 mod models;
 mod notify;
+mod sessions;
 mod usage;
 mod wire;
 
 use std::{io, path::PathBuf, sync::Arc};
 
-use playhouse_plugin_api::{cancel::CancelToken, creation::NewAgent};
+use playhouse_plugin_api::{
+    cancel::CancelToken, creation::NewAgent, store::StoreReader, world::World,
+};
 use playhouse_policies::REPEAT_TOOL_REMINDER;
+use playhouse_sessions::SessionQuery;
 use playhouse_supervisor::harness::{Harness, HarnessState};
 use serde_json::{Value, json};
 use tokio::{
@@ -87,6 +91,7 @@ impl Rpc {
             agents: config.agents,
             told,
             tools: tools.clone(),
+            query: query(harness.world()),
         });
         let mut requests = JoinSet::new();
         let read = async {
@@ -111,6 +116,12 @@ impl Rpc {
         down.map_err(CliError::Failed)?;
         Ok(Exit::Completed)
     }
+}
+
+/// Questions over the harness's sessions, live and stored.
+fn query(world: &World) -> SessionQuery {
+    let store = world.store.clone().map(|store| store as Arc<dyn StoreReader>);
+    SessionQuery::new(Some(world.agents.clone()), store)
 }
 
 /// Reads until the client ends its side, stops reading ours, a signal comes, or the harness fails.

@@ -32,8 +32,14 @@ impl Keeper {
         self.due = self.dirty > 0;
     }
 
+    /// Whether there is anything that no checkpoint has.
     pub(super) fn is_dirty(&self) -> bool {
         self.dirty > 0
+    }
+
+    /// Whether time alone may make a checkpoint due.
+    pub(super) fn ticks(&self) -> bool {
+        self.is_dirty() && !self.due && self.waiting.is_none()
     }
 
     /// Whether to take a checkpoint now; then [`Keeper::took`] must follow.
@@ -77,8 +83,9 @@ mod tests {
         assert!(keeper.wants());
         let mut keeper = Keeper::new(5, 100);
         assert!(!keeper.wants());
+        assert!(keeper.ticks());
         keeper.overdue();
-        assert!(keeper.wants(), "what was there before counts");
+        assert!(keeper.wants() && !keeper.ticks(), "what was there before counts");
     }
 
     #[test]

@@ -135,6 +135,7 @@ impl Follower {
                 biased;
                 () = durable(&mut marks, goal) => {
                     keeper.wrote(self.save(waiting.take()).await);
+                    overdue = Instant::now() + settings.every;
                 }
                 event = events.next() => {
                     if !keeper.is_dirty() {
@@ -146,9 +147,7 @@ impl Follower {
                     }
                     projections.catch_up(session);
                 }
-                () = sleep_until(overdue), if keeper.is_dirty() && goal.is_none() => {
-                    keeper.overdue();
-                }
+                () = sleep_until(overdue), if keeper.ticks() => keeper.overdue(),
                 () = gone(&mut disposal) => break,
             }
             if keeper.wants() && self.store.is_some() {

@@ -220,6 +220,16 @@ impl SessionQuery {
 }
 
 impl SessionRecord {
+    /// What the store's catalog says of it, if it is stored and not live.
+    pub fn stat(&self) -> Option<SessionStat> {
+        Some(SessionStat {
+            header: self.header.clone(),
+            event_count: self.event_count,
+            size_bytes: self.size_bytes?,
+            revision: self.revision.clone()?,
+        })
+    }
+
     fn stored(stat: SessionStat) -> Self {
         let SessionStat { header, event_count, size_bytes, revision } = stat;
         let (size_bytes, revision) = (Some(size_bytes), Some(revision));

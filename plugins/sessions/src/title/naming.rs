@@ -65,6 +65,11 @@ impl Naming {
         }
     }
 
+    /// The prompts so far ask for nothing by themselves any more: somebody has decided.
+    pub(super) fn settle(&mut self) {
+        self.settled = self.prompts.last().map_or(self.settled, |(newest, _)| newest + 1);
+    }
+
     /// Whether a provider of this mode is to be asked now: there is a prompt that asks for it, and the
     /// request that the prompt is for was logged, so that its route is known. Says so once a prompt.
     pub(super) fn ask(&mut self, mode: TitleMode, is_seeded: bool) -> bool {

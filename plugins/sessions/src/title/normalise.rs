@@ -1,6 +1,6 @@
 //! Titles fit to show: one line, no more than its bytes, and nothing that steers a terminal or hides.
 
-use unicode_properties::{GeneralCategory, UnicodeGeneralCategory};
+use unicode_general_category::{GeneralCategory, get_general_category};
 
 use super::TitleError;
 
@@ -68,7 +68,7 @@ pub fn normalise(text: &str, max_bytes: usize) -> Option<String> {
         .replace('\u{9c}', "\x1b\\");
     let text = strip_ansi_escapes::strip_str(text);
     let shown = |c: &char| {
-        !matches!(c.general_category(), GeneralCategory::Control | GeneralCategory::Format)
+        !matches!(get_general_category(*c), GeneralCategory::Control | GeneralCategory::Format)
     };
     let text: String = text.chars().filter(shown).collect();
     cut(&text.split_whitespace().collect::<Vec<_>>().join(" "), max_bytes)

@@ -159,6 +159,8 @@ impl Titles {
         let named = self.named(session);
         let mut naming = named.naming.lock().await;
         named.supersede();
+        naming.catch_up(&session.log());
+        naming.settle();
         let titled = Titled { title, message_seqs: Vec::new(), source: TitleSource::User };
         append(session, &mut naming, titled).await
     }
@@ -177,7 +179,7 @@ impl Titles {
             let mut naming = named.naming.lock().await;
             naming.catch_up(&session.log());
             match self.registered() {
-                Some(of) => self.attempt(&named, session, &naming, of, false)?,
+                Some(of) => self.attempt(&named, session, &mut naming, of, false)?,
                 None => {
                     named.supersede();
                     let titled = self.fallback(&naming).ok_or(TitleError::NoPrompt)?;
@@ -199,7 +201,7 @@ impl Titles {
         &self,
         named: &Named,
         session: &Session,
-        naming: &Naming,
+        naming: &mut Naming,
         of: Registered,
         is_automatic: bool,
     ) -> Result<Attempt, TitleError> {
@@ -207,6 +209,7 @@ impl Titles {
         if prompts.is_empty() {
             return Err(TitleError::NoPrompt);
         }
+        naming.settle();
         let (revision, cancel) = named.supersede();
         let (session, route) = (session.clone(), naming.route.clone());
         let request = TitleRequest { session, prompts, route, cancel };
@@ -231,7 +234,7 @@ impl Titles {
         if !naming.ask(of.provider.mode(), session.header().is_seeded) {
             return Ok(None);
         }
-        self.attempt(named, session, &naming, of, true).map(Some)
+        self.attempt(named, session, &mut naming, of, true).map(Some)
     }
 
     /// Appends what a provider gave, unless it has come too late.
@@ -315,5 +318,129 @@ impl fmt::Debug for Titles {
             .field("config", &self.0.config)
             .field("provider", &provider)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, future::BoxFuture};
+    use playhouse_messages::{
+        chunk::Failure,
+        event::{EventBody, NewEvent, RequestHeader},
+        testing::{header, user},
+    };
+
+    use super::*;
+    use crate::{rig::Live, title::TitleMode};
+
+    struct Echo;
+
+    impl TitleProvider for Echo {
+        fn name(&self) -> &str {
+            "echo"
+        }
+
+        fn mode(&self) -> TitleMode {
+            TitleMode::AllPrompts
+        }
+
+        fn title(
+            &self,
+            request: TitleRequest,
+        ) -> BoxFuture<'static, Result<ProvidedTitle, Failure>> {
+            let title = request.prompts.iter().map(|(_, prompt)| prompt.text()).collect();
+            async { Ok(ProvidedTitle { title, model: None }) }.boxed()
+        }
+    }
+
+    fn prompt(text: &str) -> [NewEvent; 2] {
+        let reason = playhouse_messages::config::HeaderReason::Initial;
+        let (header, starts_series) = (Arc::new(header(&[])), false);
+        let request = RequestHeader { header, reason, starts_series };
+        [user(text, text), NewEvent::log_only(EventBody::RequestHeader(request))]
+    }
+
+    /// A titled session with one more prompt, and the attempt that it asks for.
+    async fn asked(titles: &Titles) -> (Live, Arc<Named>, Attempt) {
+        let mut live = Live::new("s");
+        let named = titles.enter(&live.session, 0);
+        let source = TitleSource::Fallback;
+        let titled = Titled { title: "one".into(), message_seqs: vec![0], source };
+        live.append(prompt("one").into_iter().chain([titled.event()]));
+        let attempt = titles.advance(&named, &live.session).await.unwrap().unwrap();
+        (live, named, attempt)
+    }
+
+    fn provided(title: &str) -> Result<ProvidedTitle, TitleError> {
+        Ok(ProvidedTitle { title: title.into(), model: None })
+    }
+
+    #[tokio::test]
+    async fn there_is_one_provider_and_it_goes_with_its_scope() {
+        let (titles, root) = (Titles::new(), Scope::root("root"));
+        let scope = root.child("first").unwrap();
+        titles.provide(&scope, Arc::new(Echo)).unwrap();
+        let taken = titles.provide(&root, Arc::new(Echo)).unwrap_err();
+        assert_eq!(taken.code(), "TITLE_PROVIDER_TAKEN");
+        assert!(taken.to_string().contains("`echo`"));
+        scope.close();
+        titles.provide(&root, Arc::new(Echo)).unwrap();
+        assert_eq!(
+            titles.provide(&scope, Arc::new(Echo)).unwrap_err().code(),
+            "TITLE_PROVIDER_TAKEN"
+        );
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_a_provider_that_is_gone_or_without_text_is_no_title() {
+        let (titles, root) = (Titles::new(), Scope::root("root"));
+        let registration = titles.provide(&root, Arc::new(Echo)).unwrap();
+        let (live, named, attempt) = asked(&titles).await;
+        let empty = titles.finish(&named, &attempt, provided("\x1b[1m \n")).await.unwrap_err();
+        assert_eq!(empty.code(), "TITLE_EMPTY");
+        registration.remove();
+        titles.provide(&root, Arc::new(Echo)).unwrap();
+        let late = titles.finish(&named, &attempt, provided("late")).await.unwrap_err();
+        assert_eq!(late.code(), "TITLE_SUPERSEDED");
+        assert_eq!(live.session.log().len(), 3);
+    }
+
+    #[tokio::test]
+    async fn a_newer_prompt_supersedes_the_attempt_for_an_older_one() {
+        let (titles, root) = (Titles::new(), Scope::root("root"));
+        titles.provide(&root, Arc::new(Echo)).unwrap();
+        let (mut live, named, first) = asked(&titles).await;
+        live.append(prompt("two"));
+        let second = titles.advance(&named, &live.session).await.unwrap().unwrap();
+        assert!(first.request.cancel.is_cancelled() && !second.request.cancel.is_cancelled());
+        assert_eq!((first.request.seqs(), second.request.seqs()), (vec![0], vec![0, 3]));
+        assert_eq!(first.run().await.unwrap_err().code(), "TITLE_SUPERSEDED");
+        assert_eq!(second.run().await.unwrap().title, "onetwo");
+        let late = titles.finish(&named, &first, provided("late")).await.unwrap_err();
+        assert_eq!(late.code(), "TITLE_SUPERSEDED");
+        assert!(titles.advance(&named, &live.session).await.unwrap().is_none());
+    }
+
+    mod scenario {
+        use super::*;
+
+        #[tokio::test]
+        async fn persistence_91_a_title_that_comes_after_a_rename_or_the_end_is_dropped() {
+            let (titles, root) = (Titles::new(), Scope::root("root"));
+            titles.provide(&root, Arc::new(Echo)).unwrap();
+            let (mut live, named, attempt) = asked(&titles).await;
+            // Renamed by somebody who does not go through the service, which only the log tells.
+            let source = TitleSource::User;
+            live.append([Titled { title: "Mine".into(), message_seqs: vec![], source }.event()]);
+            let late = titles.finish(&named, &attempt, provided("late")).await.unwrap_err();
+            assert_eq!(late.code(), "TITLE_SUPERSEDED");
+            assert_eq!(titles.get(&live.session).await.unwrap().title, "Mine");
+
+            let (live, named, attempt) = asked(&titles).await;
+            live.session.cell().appender.close();
+            let late = titles.finish(&named, &attempt, provided("late")).await.unwrap_err();
+            assert!(matches!(late, TitleError::Session(_)), "{late:?}");
+            assert_eq!(live.session.log().len(), 3);
+        }
     }
 }
