@@ -260,9 +260,9 @@ async fn titles_settle_each_by_itself() {
     let ids = ["plain", "named", "gone", "named"].map(Into::into);
     let titles = query.titles(ids, &CancelToken::new()).await.unwrap();
     assert_eq!(titles.len(), 3);
-    assert_eq!(titles[&"named".into()], Ok(Some(title)));
-    assert_eq!(titles[&"plain".into()], Ok(None));
-    let error = titles[&"gone".into()].clone().unwrap_err();
+    assert_eq!(titles["named"], Ok(Some(title)));
+    assert_eq!(titles["plain"], Ok(None));
+    let error = titles["gone"].clone().unwrap_err();
     assert_eq!(error.code(), "SESSION_QUERY_SESSION_NOT_FOUND");
 }
 

@@ -1,7 +1,7 @@
 use std::sync::Arc;
 
 use playhouse_messages::{
-    chunk::Usage,
+    chunk::{StreamChunk, Usage},
     event::{NewEvent, ToolCall, ToolResult, TurnEnd, TurnEndReason},
     message::Message,
     packed::{TimedChunk, pack},

@@ -326,7 +326,8 @@ mod tests {
     use futures::{FutureExt, future::BoxFuture};
     use playhouse_messages::{
         chunk::Failure,
-        event::{EventBody, NewEvent, RequestHeader},
+        config::HeaderReason,
+        event::{EventBody, NewEvent, RequestHeader, StepAt, TurnEnd, TurnEndReason, TurnStart},
         testing::{header, user},
     };
 
@@ -353,11 +354,21 @@ mod tests {
         }
     }
 
-    fn prompt(text: &str) -> [NewEvent; 2] {
-        let reason = playhouse_messages::config::HeaderReason::Initial;
+    /// A turn with a prompt, up to its request.
+    fn prompt(turn: u32, text: &str) -> [NewEvent; 6] {
+        let at = StepAt { turn, step: 1 };
+        let reason = HeaderReason::Initial;
         let (header, starts_series) = (Arc::new(header(&[])), false);
         let request = RequestHeader { header, reason, starts_series };
-        [user(text, text), NewEvent::log_only(EventBody::RequestHeader(request))]
+        let end = TurnEnd { turn, reason: TurnEndReason::Completed };
+        [
+            NewEvent::log_only(EventBody::TurnStart(TurnStart { turn })),
+            NewEvent::log_only(EventBody::StepStart(at)),
+            user(text, text),
+            NewEvent::log_only(EventBody::RequestHeader(request)),
+            NewEvent::log_only(EventBody::StepEnd(at)),
+            NewEvent::log_only(EventBody::TurnEnd(end)),
+        ]
     }
 
     /// A titled session with one more prompt, and the attempt that it asks for.
@@ -365,8 +376,8 @@ mod tests {
         let mut live = Live::new("s");
         let named = titles.enter(&live.session, 0);
         let source = TitleSource::Fallback;
-        let titled = Titled { title: "one".into(), message_seqs: vec![0], source };
-        live.append(prompt("one").into_iter().chain([titled.event()]));
+        let titled = Titled { title: "one".into(), message_seqs: vec![2], source };
+        live.append(prompt(1, "one").into_iter().chain([titled.event()]));
         let attempt = titles.advance(&named, &live.session).await.unwrap().unwrap();
         (live, named, attempt)
     }
@@ -402,7 +413,7 @@ mod tests {
         titles.provide(&root, Arc::new(Echo)).unwrap();
         let late = titles.finish(&named, &attempt, provided("late")).await.unwrap_err();
         assert_eq!(late.code(), "TITLE_SUPERSEDED");
-        assert_eq!(live.session.log().len(), 3);
+        assert_eq!(live.session.log().len(), 7);
     }
 
     #[tokio::test]
@@ -410,10 +421,10 @@ mod tests {
         let (titles, root) = (Titles::new(), Scope::root("root"));
         titles.provide(&root, Arc::new(Echo)).unwrap();
         let (mut live, named, first) = asked(&titles).await;
-        live.append(prompt("two"));
+        live.append(prompt(2, "two"));
         let second = titles.advance(&named, &live.session).await.unwrap().unwrap();
         assert!(first.request.cancel.is_cancelled() && !second.request.cancel.is_cancelled());
-        assert_eq!((first.request.seqs(), second.request.seqs()), (vec![0], vec![0, 3]));
+        assert_eq!((first.request.seqs(), second.request.seqs()), (vec![2], vec![2, 9]));
         assert_eq!(first.run().await.unwrap_err().code(), "TITLE_SUPERSEDED");
         assert_eq!(second.run().await.unwrap().title, "onetwo");
         let late = titles.finish(&named, &first, provided("late")).await.unwrap_err();
@@ -440,7 +451,7 @@ mod tests {
             live.session.cell().appender.close();
             let late = titles.finish(&named, &attempt, provided("late")).await.unwrap_err();
             assert!(matches!(late, TitleError::Session(_)), "{late:?}");
-            assert_eq!(live.session.log().len(), 3);
+            assert_eq!(live.session.log().len(), 7);
         }
     }
 }
