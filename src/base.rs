@@ -12,7 +12,7 @@ use crate::{HarnessBuilder, minimal};
 /// A harness with the defaults: the identity section of the system prompt; with the feature
 /// `policies`, retry of failed requests, a notice when the model has changed, and a reminder of
 /// repeated tool calls; with `context`, a budget of images; with `subagents`, delegation to child
-/// agents. It has no store and no models yet.
+/// agents; with `sessions`, a title for each session from its first prompt. It has no store and no models yet.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -35,6 +35,8 @@ pub fn base() -> HarnessBuilder {
     let builder = builder.plugin(playhouse_context::ImageOffload::new());
     #[cfg(feature = "subagents")]
     let builder = builder.plugin(playhouse_subagents::Subagents::new());
+    #[cfg(feature = "sessions")]
+    let builder = builder.plugin(playhouse_sessions::Titles::new());
     #[cfg(feature = "policies")]
     let builder = builder
         .plugin(playhouse_policies::ModelNotice)

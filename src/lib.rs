@@ -108,6 +108,8 @@ mod documents {
     mod hook {}
     #[doc = include_str!("../docs/cookbook/plugin.md")]
     mod plugin {}
+    #[doc = include_str!("../docs/cookbook/sessions.md")]
+    mod sessions {}
     #[doc = include_str!("../docs/cookbook/agent.md")]
     mod agent {}
 }

@@ -5,6 +5,7 @@ mod fork;
 mod images;
 mod rpc;
 mod run;
+mod sessions;
 mod upkeep;
 mod wire;
 

@@ -21,6 +21,7 @@ mod power_loss;
 mod recovery;
 mod replay;
 mod scenarios;
+mod sessions;
 #[cfg(feature = "sim")]
 mod sim;
 mod testing;

@@ -34,6 +34,7 @@
 mod reader;
 mod recovery;
 mod store;
+mod titles;
 
 use std::{
     collections::BTreeMap,
@@ -47,6 +48,8 @@ use playhouse_plugin_api::{options::Durability, patterns::Patterns};
 use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
 use playhouse_stores::StoreConfig;
 use serde::Deserialize;
+
+pub use self::titles::TitlesConfig;
 
 /// The file that is read if there is one and no other is named.
 pub const DEFAULT_FILE: &str = "playhouse.toml";
@@ -72,6 +75,8 @@ pub struct Config {
     pub max_parallel_tool_calls: Option<usize>,
     /// What bounds a tool call.
     pub tools: ToolsConfig,
+    /// The model that names sessions; `None` names them by their first prompt.
+    pub titles: Option<TitlesConfig>,
     /// Where sessions are kept.
     pub store_dir: Option<PathBuf>,
     /// How they are kept.

@@ -19,6 +19,7 @@ use playhouse_policies::{
     DefaultTimeout, Fallback, ModelNotice, REPEAT_TOOL_REMINDER, RepeatReminder,
     RepeatReminderConfig, Retry, Spill, SpillDir,
 };
+use playhouse_sessions::{SessionProjections, Titles};
 use playhouse_stores::{OpenStep, StoreConfig};
 use playhouse_subagents::Subagents;
 use playhouse_supervisor::{
@@ -91,6 +92,9 @@ pub async fn open(
 ) -> Result<Harness, CliError> {
     // Whatever can be refused is refused before the store is touched.
     let adapters = providers.adapters()?;
+    if let Some(route) = config.titles.as_ref().and_then(|titles| titles.route.as_ref()) {
+        providers.check(&route.provider)?;
+    }
     let subagents = subagents(config)?;
     let reminder = reminder(config)?;
     let plugins: Vec<&str> = match &config.plugins {
@@ -103,7 +107,11 @@ pub async fn open(
     let builder = builder.durability(config.durability);
     let mut builder = bounded(builder, &config.tools, dir);
     // Whether or not the plugin is hosted now: sessions of an earlier run must load.
-    let kinds = [&playhouse_subagents::EVENT_KINDS[..], &playhouse_policies::EVENT_KINDS];
+    let kinds = [
+        &playhouse_subagents::EVENT_KINDS[..],
+        &playhouse_policies::EVENT_KINDS,
+        &playhouse_sessions::EVENT_KINDS,
+    ];
     for kind in kinds.concat() {
         builder = builder.event_kind(kind);
     }
@@ -123,6 +131,14 @@ pub async fn open(
             set_up(harness.host(Fallback::new(policy.clone())).await).await?;
         }
         set_up(harness.host(ImageOffload::new()).await).await?;
+        set_up(harness.host(SessionProjections::new()).await).await?;
+        let titles = Titles::new();
+        if let Some(by_model) = &config.titles {
+            let world = harness.world();
+            let provider = by_model.provider(world.models.clone());
+            titles.provide(&world.scope, Arc::new(provider)).map_err(Failure::from)?;
+        }
+        set_up(harness.host(titles).await).await?;
         for name in plugins {
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,

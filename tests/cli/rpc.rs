@@ -1,6 +1,6 @@
 //! `playhouse rpc`.
 
-mod client;
+pub mod client;
 #[cfg(unix)]
 mod control;
 

@@ -20,6 +20,7 @@ use super::{
     ProviderKind, SessionChoice, ToolsConfig,
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,
+    titles::TitlesEntry,
 };
 
 /// (top level)
@@ -44,6 +45,8 @@ struct File {
     store: Option<StoreEntry>,
     /// Where a step goes on whose route has failed.
     fallback: Option<FallbackEntry>,
+    /// Names sessions by a model; without it, a session is called by its first prompt.
+    titles: Option<TitlesEntry>,
     /// Bounds of tool calls.
     #[serde(default)]
     tools: ToolsEntry,
@@ -256,6 +259,7 @@ impl Reader<'_> {
         if let Some(dir) = store_dir.as_ref().filter(|dir| dir.get_ref().as_os_str().is_empty()) {
             return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
         }
+        let titles = file.titles.map(|entry| self.titles(&entry)).transpose()?;
         let fallback = file.fallback.map(|entry| self.fallback(entry)).transpose()?;
         Ok(Config {
             agents,
@@ -265,6 +269,7 @@ impl Reader<'_> {
             prices: self.prices(&file.price)?,
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             tools: self.tools(file.tools)?,
+            titles,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,
             undurable_bytes,
@@ -290,9 +295,13 @@ impl Reader<'_> {
         })
     }
 
-    fn agent(&self, entry: &AgentEntry) -> Result<AgentConfig, ConfigError> {
-        let id = self.not_empty(&entry.id, "id")?;
-        let model = match (&entry.provider, &entry.model) {
+    /// A provider and a model under it, of which none or both are named.
+    pub(super) fn route(
+        &self,
+        provider: Option<&Spanned<String>>,
+        model: Option<&Spanned<String>>,
+    ) -> Result<Option<(String, String)>, ConfigError> {
+        Ok(match (provider, model) {
             (None, None) => None,
             (Some(provider), Some(model)) => {
                 Some((self.not_empty(provider, "provider")?, self.not_empty(model, "model")?))
@@ -303,7 +312,12 @@ impl Reader<'_> {
             (None, Some(model)) => {
                 return Err(self.fault(model, "model", "needs a `provider` beside it; add one"));
             }
-        };
+        })
+    }
+
+    fn agent(&self, entry: &AgentEntry) -> Result<AgentConfig, ConfigError> {
+        let id = self.not_empty(&entry.id, "id")?;
+        let model = self.route(entry.provider.as_ref(), entry.model.as_ref())?;
         let session = match (&entry.session_id, &entry.resume_session_id) {
             (None, None) => SessionChoice::Fresh,
             (Some(id), None) => SessionChoice::Exact(self.not_empty(id, "sessionId")?),

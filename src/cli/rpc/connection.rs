@@ -68,7 +68,8 @@ impl Connection {
         let told = Told::new();
         let pump = tokio::spawn(notify::pump(seen, outbox.clone(), told.clone()));
         let tools = ClientTools::new(outbox.clone());
-        let server = Arc::new(Server { desk: desk.clone(), told, tools });
+        let query = super::query(desk.harness.world());
+        let server = Arc::new(Server { desk: desk.clone(), told, tools, query });
         Ok(Self { server, outbox, followers, pump, writer, requests: Mutex::default() })
     }
 

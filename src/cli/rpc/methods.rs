@@ -10,6 +10,7 @@ use playhouse_messages::{
     session::InboxEdit,
 };
 use playhouse_plugin_api::{agent::Agent, creation::AgentHandle};
+use playhouse_sessions::SessionQuery;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -30,6 +31,7 @@ pub(super) struct Server {
     pub(super) desk: Desk,
     pub(super) told: Told,
     pub(super) tools: Arc<ClientTools>,
+    pub(super) query: SessionQuery,
 }
 
 /// JSON text, or why there is none.
@@ -154,6 +156,14 @@ impl Server {
             "session/log" => self.log(read(params)?).await,
             "session/fork" => self.make(read(params)?, Make::Fork).await,
             "session/flush" => self.flush(read(params)?).await,
+            "session/list" => self.list_sessions(read(params)?).await,
+            "session/search" => self.search(read(params)?).await,
+            "session/stats" => self.stats(read::<SessionParams>(params)?.session.into()).await,
+            "session/title" => self.title(read::<SessionParams>(params)?.session.into()).await,
+            "session/rename" => self.rename(read(params)?).await,
+            "session/refreshTitle" => {
+                self.refresh_title(&read::<SessionParams>(params)?.session).await
+            }
             "session/usage" => self.usage(read::<SessionParams>(params)?.session.into()).await,
             "tool/register" => self.register(read(params)?),
             "tool/unregister" => self.unregister(read(params)?),

@@ -13,13 +13,15 @@ mod make;
 mod methods;
 mod models;
 mod notify;
+mod sessions;
 mod usage;
 mod wire;
 
 use std::{path::PathBuf, sync::Arc};
 
-use playhouse_plugin_api::cancel::CancelToken;
+use playhouse_plugin_api::{cancel::CancelToken, store::StoreReader, world::World};
 use playhouse_policies::REPEAT_TOOL_REMINDER;
+use playhouse_sessions::SessionQuery;
 use playhouse_supervisor::harness::{Harness, HarnessState};
 
 pub(super) use self::connection::Desk;
@@ -97,6 +99,12 @@ impl Rpc {
         down.map_err(CliError::Failed)?;
         Ok(Exit::Completed)
     }
+}
+
+/// Questions over the harness's sessions, live and stored.
+fn query(world: &World) -> SessionQuery {
+    let store = world.store.clone().map(|store| store as Arc<dyn StoreReader>);
+    SessionQuery::new(Some(world.agents.clone()), store)
 }
 
 /// Reads until the client ends its side, stops reading ours, a signal comes, or the harness fails.

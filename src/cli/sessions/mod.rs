@@ -13,6 +13,8 @@ mod transcript;
 mod tree;
 mod verify;
 
+pub(super) use self::list::hit_json;
+
 use std::{
     path::{Path, PathBuf},
     sync::Arc,
@@ -48,8 +50,8 @@ pub struct Sessions {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Lists the sessions of a store, by id.
-    List(Common),
+    /// Lists the sessions of a store, newest first, or those with a phrase in them.
+    List(list::List),
     /// Shows one session: a transcript, or with `--format jsonl` its events exactly as they are stored.
     Show {
         /// Which session.
@@ -159,7 +161,7 @@ impl Sessions {
     /// If the store or the session cannot be read.
     pub async fn run(self) -> Result<Exit, CliError> {
         match self.command {
-            Command::List(common) => list::run(&common).await,
+            Command::List(list) => list::run(&list).await,
             Command::Show { id, common } => show::run(&SessionId::from(id), &common).await,
             Command::Fork { id, at, new, common } => {
                 let from = ForkPoint { session: id.into(), boundary: at };
