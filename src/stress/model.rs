@@ -59,24 +59,27 @@ pub(super) struct Model {
     ledger: Arc<Ledger>,
     /// Decides which streams are cut, and where; none without it.
     cuts: Option<Mutex<Rng>>,
+    /// Once it fires, none is cut.
+    over: CancelToken,
     chunks: usize,
 }
 
 impl Model {
-    pub(super) fn new(load: &Load, ledger: Arc<Ledger>, rng: Rng) -> Self {
+    pub(super) fn new(load: &Load, ledger: Arc<Ledger>, over: CancelToken, rng: Rng) -> Self {
         let backoff = Backoff { initial_delay_ms: 1, max_delay_ms: 20, ..Backoff::default() };
         let codes = ["EMPTY_RESPONSE", "TRANSPORT"].map(str::to_owned).to_vec();
         let policy = RetryPolicy::Normal { max_retries: 5, retryable_codes: codes, backoff };
         let script = ScriptedAdapter::new(script(load)).with_retry_policy(policy);
         script.stage().record(false);
         let cuts = (load.chaos > 0.0).then(|| Mutex::new(rng));
-        Self { script, ledger, cuts, chunks: load.chunks }
+        Self { script, ledger, cuts, over, chunks: load.chunks }
     }
 
     /// After how many chunks this stream is cut, and whether it says so.
     fn cut(&self) -> Option<(usize, bool)> {
         let mut rng = self.cuts.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner);
-        (rng.u32(0..1_000) < CUTS).then(|| (rng.usize(0..=self.chunks), rng.bool()))
+        (!self.over.is_cancelled() && rng.u32(0..1_000) < CUTS)
+            .then(|| (rng.usize(0..=self.chunks), rng.bool()))
     }
 }
 

@@ -12,6 +12,9 @@ use crate::testing::{Victim, kill_tree};
 /// How often the monkey wakes.
 const TICK: Duration = Duration::from_millis(5);
 
+/// Agents that are looked at for an actor of one kind.
+const TRIES: usize = 20;
+
 /// The committer's keeper gives its store up at the ninth death within ten seconds.
 const COMMITTER_REST: Duration = Duration::from_secs(2);
 
@@ -34,14 +37,13 @@ pub(super) async fn rampage(fleet: Arc<Fleet>, mut rng: Rng) {
         let prey = fleet.harness.world().agents.all();
         while killed < due && !prey.is_empty() {
             killed += 1.0;
-            let agent = &prey[rng.usize(0..prey.len())];
             let kind = match rng.u32(0..100) {
                 0..=2 => plugin_host(&fleet, &mut rng).await.then_some("plugin host"),
                 3 | 4 if Instant::now() >= committer_rests => {
                     committer_rests = Instant::now() + COMMITTER_REST;
                     committer(&fleet).then_some("committer")
                 }
-                roll => part(&fleet, agent, roll, &mut rng),
+                roll => part(&fleet, &prey, roll, &mut rng),
             };
             if let Some(kind) = kind {
                 fleet.ledger.killed(kind);
@@ -50,7 +52,8 @@ pub(super) async fn rampage(fleet: Arc<Fleet>, mut rng: Rng) {
     }
 }
 
-fn part(fleet: &Fleet, agent: &Agent, roll: u32, rng: &mut Rng) -> Option<&'static str> {
+/// Not every agent has every actor at every moment.
+fn part(fleet: &Fleet, prey: &[Agent], roll: u32, rng: &mut Rng) -> Option<&'static str> {
     let (victim, kind) = match roll {
         ..=25 => (Victim::Agent, "agent"),
         ..=45 => (Victim::Session, "session"),
@@ -62,7 +65,9 @@ fn part(fleet: &Fleet, agent: &Agent, roll: u32, rng: &mut Rng) -> Option<&'stat
         }
         _ => (Victim::ToolExecutor, "tool executor"),
     };
-    victim.strike(fleet.harness.world(), agent).then_some(kind)
+    let world = fleet.harness.world();
+    let mut tries = (0..TRIES).map(|_| &prey[rng.usize(0..prey.len())]);
+    tries.any(|agent| victim.strike(world, agent)).then_some(kind)
 }
 
 async fn plugin_host(fleet: &Fleet, rng: &mut Rng) -> bool {
