@@ -32,9 +32,7 @@ pub(super) async fn play(fleet: Arc<Fleet>, agent: Agent, mut rng: Rng) {
         let mood = MOODS[rng.usize(0..MOODS.len())];
         let mood = if mood == "delegate" && fleet.load.children == 0 { "talk" } else { mood };
         let (began, from) = (Instant::now(), agent.session().log().len());
-        let Some(id) = tell(&fleet, &agent, agent.followup(format!("{mood} {turn}"))).await else {
-            return;
-        };
+        let Some(id) = prompt(&fleet, &agent, format!("{mood} {turn}")).await else { return };
         sent.push(id.clone());
         let deeds = rng.usize(0..4);
         let (answered, ()) = tokio::join!(
@@ -47,6 +45,13 @@ pub(super) async fn play(fleet: Arc<Fleet>, agent: Agent, mut rng: Rng) {
             Answered::Gone => return,
         }
     }
+}
+
+/// Asks for a turn, which also wakes what was kept.
+async fn prompt(fleet: &Fleet, agent: &Agent, text: String) -> Option<MessageId> {
+    let id = tell(fleet, agent, agent.followup(text)).await;
+    fleet.ledger.park(agent.id(), false);
+    id
 }
 
 /// Sends, and notes what is acknowledged. `None` if the agent is gone, or a send does not end.
@@ -108,10 +113,13 @@ async fn meddle(fleet: &Fleet, agent: &Agent, rng: &mut Rng, deeds: usize, sent:
         tokio::time::sleep(Duration::from_millis(rng.u64(0..40))).await;
         match rng.u32(0..10) {
             0 => agent.cancel(CancelCause::User),
-            1 => agent.cancel_with(CancelCause::User, true),
+            1 => {
+                fleet.ledger.park(agent.id(), true);
+                agent.cancel_with(CancelCause::User, true);
+            }
             2..=4 => drop(tell(fleet, agent, agent.steer("talk: steered")).await),
             5 | 6 => drop(tell(fleet, agent, agent.inject("talk: by the way")).await),
-            7 | 8 => drop(tell(fleet, agent, agent.followup("talk: and then")).await),
+            7 | 8 => drop(prompt(fleet, agent, "talk: and then".to_owned()).await),
             _ => {
                 let again = Message::user(sent[rng.usize(0..sent.len())].clone(), "Once more.");
                 let sending = agent.send_again(again, InboxTarget::NextTurn, true);
@@ -141,7 +149,8 @@ pub(super) async fn settle(fleet: Arc<Fleet>, agent: Agent) {
         EventBody::TurnEnd(end) => Some(end.reason.clone()),
         _ => None,
     });
-    if waiting > 0 && matches!(ended, Some(TurnEndReason::Completed | TurnEndReason::Interrupted)) {
+    let woken = waiting > 0 && !fleet.ledger.parked(&id);
+    if woken && matches!(ended, Some(TurnEndReason::Completed | TurnEndReason::Interrupted)) {
         fault(format!("it is idle after {ended:?}, and {waiting} prompts wait"));
     }
     // What waits behind a turn that failed would be run first.

@@ -105,3 +105,6 @@ pub(super) fn stored(id: &SessionId, log: &Log, stored: Option<&StoredSession>) 
         Fault::of(id, format!("{kept} of {live} events are stored")).at(Some(live.min(kept)))
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,6 +21,8 @@ pub(super) struct Account {
     pub(super) acknowledged: Vec<MessageId>,
     /// How often the body of each call was run.
     pub(super) runs: BTreeMap<CallId, u32>,
+    /// Its last prompt came before a cancel that keeps input: it waits for somebody to wake the agent.
+    pub(super) parked: bool,
 }
 
 #[derive(Default)]
@@ -56,6 +58,14 @@ impl Ledger {
     pub(super) fn acknowledge(&self, session: &SessionId, message: MessageId) {
         let mut entries = self.entries();
         entries.accounts.entry(session.clone()).or_default().acknowledged.push(message);
+    }
+
+    pub(super) fn park(&self, session: &SessionId, parked: bool) {
+        self.entries().accounts.entry(session.clone()).or_default().parked = parked;
+    }
+
+    pub(super) fn parked(&self, session: &SessionId) -> bool {
+        self.entries().accounts.get(session).is_some_and(|account| account.parked)
     }
 
     pub(super) fn ran(&self, session: &SessionId, call: &CallId) {
