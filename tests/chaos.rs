@@ -65,7 +65,7 @@ mod scenario {
         let place = Place::Dir { dir: dir.path().join("store"), config: StoreConfig::default() };
         let report = judged(&load(), place).await;
         assert!(report.killed() > 50, "{report:?}");
-        let whole = playhouse::stores::verify(&dir.path().join("store"), |_| ()).unwrap();
+        let whole = playhouse::stores::verify(dir.path().join("store"), |_| ()).unwrap();
         assert!(whole.is_whole());
     }
 

@@ -4,6 +4,8 @@ mod bad_input;
 mod images;
 mod rpc;
 mod run;
+#[cfg(feature = "stress")]
+mod stress;
 mod wire;
 
 use std::{

@@ -241,6 +241,7 @@ mod tests {
 
     #[test]
     fn every_end_of_a_turn_has_its_exit_code() {
+        assert_eq!(Exit::FaultFound.code(), 1);
         let failure = Failure::unknown("x");
         for (reason, code) in [
             (TurnEndReason::Completed, 0),

@@ -7,7 +7,6 @@ use std::{
 };
 
 use indicatif::ProgressBar;
-use playhouse_messages::chunk::Failure;
 use playhouse_stores::{StoreConfig, StoreKind};
 use serde_json::json;
 
@@ -84,12 +83,16 @@ impl Stress {
     pub async fn run(self) -> Result<Exit, CliError> {
         let stop = signals::listen()?;
         let load = self.load();
+        let mut out = Out::new();
+        if self.format == Format::Jsonl {
+            out.line(&json!({"kind": "start", "seed": load.seed}).to_string())?;
+            out.flush()?;
+        }
         let mut told = Told::new(&load);
         let ran =
             stress::run(&load, self.place(), &stop, &mut |progress| told.tell(progress)).await;
         told.bar.finish_and_clear();
-        let report = ran.map_err(|failure: Failure| CliError::Library(failure))?;
-        let mut out = Out::new();
+        let report = ran.map_err(CliError::Library)?;
         match self.format {
             Format::Text => table(&mut out, &load, &report)?,
             Format::Jsonl => lines(&mut out, &load, &report)?,

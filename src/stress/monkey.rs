@@ -55,11 +55,11 @@ pub(super) async fn rampage(fleet: Arc<Fleet>, mut rng: Rng) {
 /// Not every agent has every actor at every moment.
 fn part(fleet: &Fleet, prey: &[Agent], roll: u32, rng: &mut Rng) -> Option<&'static str> {
     let (victim, kind) = match roll {
-        ..=25 => (Victim::Agent, "agent"),
-        ..=45 => (Victim::Session, "session"),
-        ..=65 => (Victim::Writer, "writer"),
-        ..=75 => (Victim::Supervisor, "supervisor"),
-        ..=80 => {
+        0..=25 => (Victim::Agent, "agent"),
+        26..=45 => (Victim::Session, "session"),
+        46..=65 => (Victim::Writer, "writer"),
+        66..=75 => (Victim::Supervisor, "supervisor"),
+        76..=80 => {
             let route = fleet.routes[rng.usize(0..fleet.routes.len())].clone();
             (Victim::Provider(route), "provider")
         }
