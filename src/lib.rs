@@ -32,6 +32,7 @@
 //! - `sessions`: projections, titles, statistics and search (feature `sessions`).
 //! - `transfer`: export and import (feature `transfer`).
 //! - `testing`: a kit for tests (feature `testing`).
+//! - `stress`: a fleet under load while actors are killed (feature `stress`).
 //! - `sim`: simulations of the whole harness from a seed (feature `sim`).
 //!
 //! The default feature `cli` is the command with all it needs; a library takes
@@ -45,6 +46,8 @@ pub mod cli;
 pub mod crash_test;
 #[cfg(feature = "sim")]
 pub mod sim;
+#[cfg(feature = "stress")]
+pub mod stress;
 #[cfg(feature = "testing")]
 pub mod testing;
 

@@ -6,6 +6,8 @@ mod images;
 mod rpc;
 mod run;
 mod sessions;
+#[cfg(feature = "stress")]
+mod stress;
 mod upkeep;
 mod wire;
 

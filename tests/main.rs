@@ -6,6 +6,8 @@ mod breaker;
 mod breaker_chunks;
 mod breaker_models;
 mod catalog;
+#[cfg(feature = "stress")]
+mod chaos;
 mod children;
 mod cli;
 mod crash;

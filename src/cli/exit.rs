@@ -15,6 +15,7 @@ use super::{config::ConfigError, output::tame};
 pub const EXIT_CODES: &str = "\
 Exit codes:
   0    completed
+  1    a stress run found a fault
   2    nothing was run: bad arguments, config, credentials, store or session
   3    the turn was blocked by a hook
   4    the answer was cut by the output limit
@@ -29,6 +30,8 @@ Exit codes:
 pub enum Exit {
     /// All done.
     Completed,
+    /// A stress run found a fault of the harness.
+    FaultFound,
     /// Nothing was run.
     Refused,
     /// A hook blocked the turn.
@@ -50,6 +53,7 @@ impl Exit {
     pub fn code(self) -> u8 {
         match self {
             Self::Completed => 0,
+            Self::FaultFound => 1,
             Self::Refused => 2,
             Self::Blocked => 3,
             Self::MaxTokens => 4,
@@ -237,6 +241,7 @@ mod tests {
 
     #[test]
     fn every_end_of_a_turn_has_its_exit_code() {
+        assert_eq!(Exit::FaultFound.code(), 1);
         let failure = Failure::unknown("x");
         for (reason, code) in [
             (TurnEndReason::Completed, 0),

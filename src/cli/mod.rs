@@ -17,6 +17,7 @@ mod show;
 mod signals;
 #[cfg(feature = "sim")]
 mod sim;
+mod stress;
 
 use std::process::ExitCode;
 
@@ -34,7 +35,7 @@ use self::{
     version,
     after_help = "Logs go to standard error; PLAYHOUSE_LOG sets their level (default: warn).",
     after_long_help = format!("Logs go to standard error; PLAYHOUSE_LOG sets their level, as \
-        `info` or `playhouse_models=debug` (default: warn).\n\n{EXIT_CODES}"),
+        `info` or `playhouse_models=debug` (default: warn; of `stress`: error).\n\n{EXIT_CODES}"),
 )]
 struct Cli {
     #[command(subcommand)]
@@ -48,6 +49,7 @@ enum Command {
     Sessions(sessions::Sessions),
     MockModel(mock_model::MockModel),
     CrashTest(crash_test::CrashTest),
+    Stress(stress::Stress),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
 }
@@ -55,7 +57,8 @@ enum Command {
 /// Runs the command that the process's arguments name.
 pub fn main() -> ExitCode {
     let command = Cli::parse().command;
-    log_to_stderr();
+    // What a stress run breaks is not worth a line each.
+    log_to_stderr(if matches!(command, Command::Stress(_)) { "error" } else { "warn" });
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(cause) => return report(&CliError::io("starting the runtime", cause)),
@@ -67,6 +70,7 @@ pub fn main() -> ExitCode {
             Command::Sessions(sessions) => sessions.run().await,
             Command::MockModel(mock) => mock.run().await,
             Command::CrashTest(test) => test.run().await,
+            Command::Stress(stress) => stress.run().await,
             // Its worlds have threads and runtimes of their own, and nothing else runs here.
             #[cfg(feature = "sim")]
             Command::Sim(sim) => sim.run(),
@@ -87,14 +91,14 @@ fn report(error: &CliError) -> ExitCode {
     error.exit().into()
 }
 
-fn log_to_stderr() {
+fn log_to_stderr(level: &str) {
     use std::io::IsTerminal;
     let filter = tracing_subscriber::EnvFilter::try_from_env("PLAYHOUSE_LOG");
     let (filter, refused) = match filter {
         Ok(filter) => (filter, None),
         Err(error) => {
             let set = std::env::var_os("PLAYHOUSE_LOG").is_some_and(|value| !value.is_empty());
-            (tracing_subscriber::EnvFilter::new("warn"), set.then_some(error))
+            (tracing_subscriber::EnvFilter::new(level), set.then_some(error))
         }
     };
     tracing_subscriber::fmt()
@@ -103,6 +107,6 @@ fn log_to_stderr() {
         .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .init();
     if let Some(error) = refused {
-        tracing::warn!("PLAYHOUSE_LOG is not a filter: {error}; using `warn`");
+        tracing::warn!("PLAYHOUSE_LOG is not a filter: {error}; using `{level}`");
     }
 }

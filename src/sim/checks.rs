@@ -3,18 +3,15 @@
 use std::collections::BTreeSet;
 
 use playhouse_messages::{
-    event::EventBody,
-    id::MessageId,
-    invariants::{self, Invariants},
-    log::Log,
-    session_state::SessionState,
+    event::EventBody, id::MessageId, invariants, log::Log, session_state::SessionState,
     tool_history::ToolProjection,
 };
 use playhouse_plugin_api::{
     llm::LlmRequest,
-    session::Session,
     store::{StoreError, StoredSession},
 };
+
+pub(super) use crate::testing::checks::{balanced, kept};
 
 /// Whether the log gives this request: some prefix of it that ends in the open step folds to it.
 pub(super) fn request(log: &Log, request: &LlmRequest) -> Result<(), String> {
@@ -63,35 +60,6 @@ pub(super) fn stored(session: &StoredSession) -> Result<Log, String> {
     let log = session.log().map_err(|error: StoreError| error.to_string())?;
     invariants::check(&log).map_err(|violation| violation.to_string())?;
     Ok(log)
-}
-
-/// Whether every turn of a log has ended.
-pub(super) fn balanced(log: &Log) -> bool {
-    let mut invariants = Invariants::new();
-    log.iter().all(|event| invariants.observe(event.as_ref().into()).is_ok())
-        && invariants.is_balanced()
-}
-
-/// Whether what is stored is the session's log: all of it, or at least its first `events`.
-pub(super) fn kept(
-    session: &Session,
-    stored: Option<&StoredSession>,
-    events: usize,
-) -> Result<(), String> {
-    let log = session.log();
-    let stored = stored.map_or(&[][..], |stored| &stored.events);
-    if stored.len() < events {
-        return Err(format!("{} of {events} events are stored", stored.len()));
-    }
-    if stored.len() as u64 > log.len() {
-        return Err(format!("{} events are stored of {}", stored.len(), log.len()));
-    }
-    for (event, bytes) in log.iter().zip(stored) {
-        if event.to_json().as_bytes() != &bytes[..] {
-            return Err(format!("event {} is stored otherwise", event.seq));
-        }
-    }
-    Ok(())
 }
 
 /// The ids of all messages that ever entered the inbox.

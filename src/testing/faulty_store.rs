@@ -1,71 +1,39 @@
-//! A store whose operations fail when told to.
+//! A store whose operations fail when told to, or by chance.
 
-use std::{
-    collections::HashMap,
-    fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
-};
+use std::{collections::BTreeMap, fmt, sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
-    EventBatch, ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError, StoreReader,
-    StoredSession,
+    EventBatch, ListPage, ListQuery, OpenedSession, SessionStat, SessionWriter, Store, StoreError,
+    StoreReader, StoredSession,
 };
 
-/// An operation of a store or of a session's writer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum StoreOp {
-    /// [`Store::create`].
-    Create,
-    /// [`Store::open_write`].
-    OpenWrite,
-    /// [`Store::read`].
-    Read,
-    /// [`Store::list`] and [`Store::stat`].
-    List,
-    /// [`Store::delete`].
-    Delete,
-    /// [`Store::put_value`] and [`Store::get_value`].
-    Value,
-    /// [`SessionWriter::append`].
-    Append,
-    /// [`SessionWriter::tail`].
-    Tail,
-    /// [`SessionWriter::flush`] and [`Store::flush`].
-    Flush,
-    /// [`SessionWriter::close`] and [`Store::close`]: the claim or the store is released all the
-    /// same.
-    Close,
-}
+use super::faults::{Faults, Mishap, StoreOdds, StoreOp};
 
-/// A store over another whose operations fail when told to. Clones share the faults.
+/// A store over another that can be made to fail before or after the deed, to be slow, and to be
+/// full: by count, or by odds from a seed. Clones share the faults.
 ///
 /// ```
-/// use playhouse::testing::{FaultyStore, StoreOp};
-/// use playhouse::plugin_api::store::{Store, StoreError, StoreReader};
+/// use playhouse::testing::{FaultyStore, StoreOdds, StoreOp};
+/// use playhouse::plugin_api::store::{Store, StoreError};
 ///
 /// # fn run(inner: impl Store) {
 /// let store = FaultyStore::new(inner);
 /// store.fail(StoreOp::Append, 2, StoreError::Full { path: "/disk".into() });
 /// // The next two appends fail, the third one works.
+/// store.fill(4096);
+/// // Once 4 KiB more have been written, the disk is full.
+/// store.heal();
+/// store.chaos(7, StoreOdds::default());
+/// // From now on, a seeded generator says what fails.
 /// # }
 /// ```
 #[derive(Clone)]
 pub struct FaultyStore {
     inner: Arc<dyn Store>,
     faults: Faults,
-}
-
-#[derive(Clone, Default)]
-struct Faults(Arc<Mutex<HashMap<StoreOp, Fault>>>);
-
-struct Fault {
-    left: usize,
-    error: StoreError,
-    struck: usize,
 }
 
 impl FaultyStore {
@@ -79,38 +47,80 @@ impl FaultyStore {
         Self { inner, faults: Faults::default() }
     }
 
-    /// Lets the next `times` operations of this kind fail, in place of what was said before.
+    /// Lets the next `times` operations of this kind fail before anything is done, in place of what
+    /// was said before of the kind.
     pub fn fail(&self, op: StoreOp, times: usize, error: StoreError) {
-        let struck = self.struck(op);
-        self.faults.lock().insert(op, Fault { left: times, error, struck });
+        self.faults.plan(op, times, Mishap::Refused(error));
     }
 
-    /// Lets every operation work again.
+    /// As [`FaultyStore::fail`], but what was asked is done: a flush that fails after it has synced,
+    /// an append that fails after it has written.
+    pub fn fail_late(&self, op: StoreOp, times: usize, error: StoreError) {
+        self.faults.plan(op, times, Mishap::Lost(error));
+    }
+
+    /// Lets the next `times` operations of this kind be done, and answer this much later on tokio's
+    /// clock.
+    pub fn delay(&self, op: StoreOp, times: usize, by: Duration) {
+        self.faults.plan(op, times, Mishap::Slow(by));
+    }
+
+    /// Leaves this many bytes for events and tails. What does not fit any more is refused with
+    /// [`StoreError::Full`], until there is more room or [`FaultyStore::heal`].
+    pub fn fill(&self, bytes_left: u64) {
+        self.faults.fill(bytes_left);
+    }
+
+    /// From now on also fails by chance. The same seed draws the same for the same operations in the
+    /// same order.
+    pub fn chaos(&self, seed: u64, odds: StoreOdds) {
+        self.faults.chaos(seed, odds);
+    }
+
+    /// Lets every operation work again: takes back all that was told, and frees the disk.
     pub fn heal(&self) {
-        for fault in self.faults.lock().values_mut() {
-            fault.left = 0;
-        }
+        self.faults.heal();
     }
 
-    /// How many operations of this kind have failed on demand.
+    /// How many operations of this kind have failed, on demand or by chance. Late ones count, slow
+    /// ones do not.
     pub fn struck(&self, op: StoreOp) -> usize {
-        self.faults.lock().get(&op).map_or(0, |fault| fault.struck)
+        self.faults.struck(op)
+    }
+
+    /// How often each kind of fault struck, slow answers included.
+    pub fn tally(&self) -> BTreeMap<&'static str, u64> {
+        self.faults.tally()
     }
 }
 
 impl Faults {
-    fn lock(&self) -> MutexGuard<'_, HashMap<StoreOp, Fault>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn check(&self, op: StoreOp) -> Result<(), StoreError> {
-        match self.lock().get_mut(&op) {
-            Some(fault) if fault.left > 0 => {
-                fault.left -= 1;
-                fault.struck += 1;
-                Err(fault.error.clone())
+    /// Lets an operation meet its fate.
+    fn meet<'a, T: Send + 'a>(
+        &self,
+        op: StoreOp,
+        bytes: usize,
+        work: impl FnOnce() -> BoxFuture<'a, Result<T, StoreError>>,
+    ) -> BoxFuture<'a, Result<T, StoreError>> {
+        match self.draw(op, bytes) {
+            None => work(),
+            // Whoever closes is told of a failure, and has closed.
+            Some(Mishap::Refused(error)) if op != StoreOp::Close => {
+                futures::future::ready(Err(error)).boxed()
             }
-            _ => Ok(()),
+            Some(Mishap::Refused(error) | Mishap::Lost(error)) => {
+                let work = work();
+                async move { work.await.and(Err(error)) }.boxed()
+            }
+            Some(Mishap::Slow(by)) => {
+                let work = work();
+                async move {
+                    let done = work.await;
+                    tokio::time::sleep(by).await;
+                    done
+                }
+                .boxed()
+            }
         }
     }
 
@@ -131,34 +141,22 @@ impl StoreReader for FaultyStore {
     }
 
     fn read<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<StoredSession, StoreError>> {
-        match self.faults.check(StoreOp::Read) {
-            Ok(()) => self.inner.read(id),
-            Err(error) => failed(error),
-        }
+        self.faults.meet(StoreOp::Read, 0, || self.inner.read(id))
     }
 
     fn stat<'a>(
         &'a self,
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<SessionStat>, StoreError>> {
-        match self.faults.check(StoreOp::List) {
-            Ok(()) => self.inner.stat(id),
-            Err(error) => failed(error),
-        }
+        self.faults.meet(StoreOp::List, 0, || self.inner.stat(id))
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
-        match self.faults.check(StoreOp::List) {
-            Ok(()) => self.inner.list(query),
-            Err(error) => failed(error),
-        }
+        self.faults.meet(StoreOp::List, 0, || self.inner.list(query))
     }
 
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
-        match self.faults.check(StoreOp::Value) {
-            Ok(()) => self.inner.get_value(key),
-            Err(error) => failed(error),
-        }
+        self.faults.meet(StoreOp::Value, 0, || self.inner.get_value(key))
     }
 }
 
@@ -168,31 +166,26 @@ impl Store for FaultyStore {
         header: &'a Arc<SessionHeader>,
         inherited_event_count: u64,
     ) -> BoxFuture<'a, Result<Arc<dyn SessionWriter>, StoreError>> {
-        async move {
-            self.faults.check(StoreOp::Create)?;
-            let writer = self.inner.create(header, inherited_event_count).await?;
-            Ok(self.faults.writer(writer))
-        }
-        .boxed()
+        let created = self
+            .faults
+            .meet(StoreOp::Create, 0, || self.inner.create(header, inherited_event_count));
+        async move { Ok(self.faults.writer(created.await?)) }.boxed()
     }
 
     fn open_write<'a>(
         &'a self,
         id: &'a SessionId,
-    ) -> BoxFuture<'a, Result<(Arc<dyn SessionWriter>, StoredSession), StoreError>> {
+    ) -> BoxFuture<'a, Result<OpenedSession, StoreError>> {
+        let opened = self.faults.meet(StoreOp::OpenWrite, 0, || self.inner.open_write(id));
         async move {
-            self.faults.check(StoreOp::OpenWrite)?;
-            let (writer, stored) = self.inner.open_write(id).await?;
+            let (writer, stored) = opened.await?;
             Ok((self.faults.writer(writer), stored))
         }
         .boxed()
     }
 
     fn delete<'a>(&'a self, id: &'a SessionId) -> BoxFuture<'a, Result<(), StoreError>> {
-        match self.faults.check(StoreOp::Delete) {
-            Ok(()) => self.inner.delete(id),
-            Err(error) => failed(error),
-        }
+        self.faults.meet(StoreOp::Delete, 0, || self.inner.delete(id))
     }
 
     fn put_value<'a>(
@@ -200,25 +193,15 @@ impl Store for FaultyStore {
         key: &'a str,
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        match self.faults.check(StoreOp::Value) {
-            Ok(()) => self.inner.put_value(key, value),
-            Err(error) => failed(error),
-        }
+        self.faults.meet(StoreOp::Value, value.len(), || self.inner.put_value(key, value))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        match self.faults.check(StoreOp::Flush) {
-            Ok(()) => self.inner.flush(),
-            Err(error) => failed(error),
-        }
+        self.faults.meet(StoreOp::Flush, 0, || self.inner.flush())
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), StoreError>> {
-        async move {
-            let fault = self.faults.check(StoreOp::Close);
-            self.inner.close().await.and(fault)
-        }
-        .boxed()
+        self.faults.meet(StoreOp::Close, 0, || self.inner.close())
     }
 }
 
@@ -229,33 +212,19 @@ struct FaultyWriter {
 
 impl SessionWriter for FaultyWriter {
     fn append(&self, batch: EventBatch) -> BoxFuture<'static, Result<(), StoreError>> {
-        match self.faults.check(StoreOp::Append) {
-            Ok(()) => self.inner.append(batch),
-            Err(error) => failed(error),
-        }
+        let bytes = batch.events.iter().map(Bytes::len).sum();
+        self.faults.meet(StoreOp::Append, bytes, || self.inner.append(batch))
     }
 
     fn tail(&self, attempt: u64, part: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {
-        match self.faults.check(StoreOp::Tail) {
-            Ok(()) => self.inner.tail(attempt, part),
-            Err(error) => failed(error),
-        }
+        self.faults.meet(StoreOp::Tail, part.len(), || self.inner.tail(attempt, part))
     }
 
     fn flush(&self) -> BoxFuture<'static, Result<(), StoreError>> {
-        match self.faults.check(StoreOp::Flush) {
-            Ok(()) => self.inner.flush(),
-            Err(error) => failed(error),
-        }
+        self.faults.meet(StoreOp::Flush, 0, || self.inner.flush())
     }
 
     fn close(&self) -> BoxFuture<'static, Result<(), StoreError>> {
-        let fault = self.faults.check(StoreOp::Close);
-        let closing = self.inner.close();
-        async move { closing.await.and(fault) }.boxed()
+        self.faults.meet(StoreOp::Close, 0, || self.inner.close())
     }
-}
-
-fn failed<'a, T: Send + 'a>(error: StoreError) -> BoxFuture<'a, Result<T, StoreError>> {
-    futures::future::ready(Err(error)).boxed()
 }

@@ -5,7 +5,7 @@
 //!   kept for inspection.
 //! - [`trace`]: a log in one line, to compare with what it should be.
 //! - [`Victim`]: actors to kill, to see what comes back.
-//! - [`FaultyStore`]: a store whose operations fail when told to.
+//! - [`FaultyStore`]: a store whose operations fail when told to, or by chance.
 //!
 //! Delays of scripted answers pass at once under tokio's paused time
 //! (`#[tokio::test(start_paused = true)]`).
@@ -23,16 +23,20 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 
+#[cfg(any(feature = "sim", feature = "stress"))]
+pub(crate) mod checks;
+mod faults;
 mod faulty_store;
 mod stage;
 mod trace;
 mod victim;
 
-#[cfg(feature = "sim")]
+#[cfg(any(feature = "sim", feature = "stress"))]
 pub(crate) use self::victim::kill_tree;
 
 pub use self::{
-    faulty_store::{FaultyStore, StoreOp},
+    faults::{StoreOdds, StoreOp},
+    faulty_store::FaultyStore,
     stage::{Stage, StageBuilder, StageError},
     trace::{trace, word},
     victim::Victim,

@@ -6,3 +6,4 @@ mod death;
 pub mod harness;
 pub mod plugin_host;
 pub mod providers;
+pub mod restart_policy;

@@ -11,9 +11,10 @@ use tokio::time::Instant;
 
 use crate::death::death;
 use crate::plugin_host::{RestartLimits, Restarts};
+use crate::restart_policy::RestartBook;
 
 /// How often a provider's actor may die before its route is given up until the next restart of the
-/// harness.
+/// harness, unless the harness's policy says otherwise.
 pub const PROVIDER_LIMITS: RestartLimits = RestartLimits {
     max_restarts: 20,
     within: Duration::from_secs(30),
@@ -40,6 +41,7 @@ pub enum ProvidersRootMessage {
 /// Its state.
 pub struct Routes {
     world: Arc<World>,
+    book: RestartBook,
     live: HashMap<ActorId, Route>,
     restarts: HashMap<String, Restarts>,
 }
@@ -55,7 +57,7 @@ impl Routes {
         let Some(Route { provider, slot }) = self.live.remove(&id) else { return };
         slot.vacate(id);
         let restarts = self.restarts.entry(provider.clone()).or_default();
-        match restarts.died(Instant::now(), &PROVIDER_LIMITS) {
+        match restarts.died(Instant::now(), &self.book.policy.providers) {
             Some(delay) => {
                 tracing::warn!(provider, why, ?delay, "a provider's actor died; restarting it");
                 myself.send_after(delay, move || ProvidersRootMessage::Start { provider, slot });
@@ -75,14 +77,14 @@ impl Routes {
 impl Actor for ProvidersRoot {
     type Msg = ProvidersRootMessage;
     type State = Routes;
-    type Arguments = Arc<World>;
+    type Arguments = (Arc<World>, RestartBook);
 
     async fn pre_start(
         &self,
         _myself: ActorRef<ProvidersRootMessage>,
-        world: Arc<World>,
+        (world, book): (Arc<World>, RestartBook),
     ) -> Result<Routes, ActorProcessingErr> {
-        Ok(Routes { world, live: HashMap::new(), restarts: HashMap::new() })
+        Ok(Routes { world, book, live: HashMap::new(), restarts: HashMap::new() })
     }
 
     async fn handle(
@@ -95,6 +97,9 @@ impl Actor for ProvidersRoot {
         let args = ProviderArgs { provider: provider.clone(), world: state.world.clone() };
         let (actor, _) =
             ProviderActor::spawn_linked(None, ProviderActor, args, myself.get_cell()).await?;
+        if state.restarts.contains_key(&provider) {
+            state.book.restarted();
+        }
         state.live.insert(actor.get_id(), Route { provider, slot: slot.clone() });
         slot.fill(actor);
         Ok(())

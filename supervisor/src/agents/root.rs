@@ -19,8 +19,9 @@ use super::{
 use crate::children::stop_children;
 use crate::death::death;
 use crate::plugin_host::{RestartLimits, Restarts};
+use crate::restart_policy::RestartBook;
 
-/// How often an agent's supervisor may die.
+/// How often an agent's supervisor may die, unless the harness's policy says otherwise.
 pub const SUPERVISOR_LIMITS: RestartLimits = RestartLimits {
     max_restarts: 5,
     within: Duration::from_secs(30),
@@ -35,6 +36,7 @@ pub struct AgentsRoot;
 /// Its state.
 pub struct Roots {
     world: Arc<World>,
+    book: RestartBook,
     supervised: HashMap<ActorId, Agent>,
     restarts: HashMap<SessionId, Restarts>,
     tasks: JoinSet<()>,
@@ -47,13 +49,17 @@ impl Roots {
         life: Life,
         myself: &ActorRef<AgentsRootMessage>,
     ) -> Result<(), Failure> {
-        let args = SupervisorArgs { agent: agent.clone(), world: self.world.clone(), life };
+        let (world, book) = (self.world.clone(), self.book.clone());
+        let args = SupervisorArgs { agent: agent.clone(), world, book, life };
         let spawned =
             AgentSupervisor::spawn_linked(None, AgentSupervisor, args, myself.get_cell()).await;
         let (supervisor, _) = spawned.map_err(|fault| {
             let text = format!("the supervisor of agent \"{}\": {fault}", agent.id());
             Failure::new("SPAWN_FAILED", text)
         })?;
+        if life == Life::Successor {
+            self.book.restarted();
+        }
         self.supervised.insert(supervisor.get_id(), agent);
         Ok(())
     }
@@ -67,7 +73,7 @@ impl Roots {
         }
         let restarts = self.restarts.entry(agent.id().clone()).or_default();
         let id = agent.id().clone();
-        match restarts.died(Instant::now(), &SUPERVISOR_LIMITS) {
+        match restarts.died(Instant::now(), &self.book.policy.supervisors) {
             Some(delay) => {
                 tracing::warn!(agent = %id, why, ?delay, "an agent's supervisor died; restarting it");
                 myself.send_after(delay, move || AgentsRootMessage::Restart { id });
@@ -90,15 +96,15 @@ impl Roots {
 impl Actor for AgentsRoot {
     type Msg = AgentsRootMessage;
     type State = Roots;
-    type Arguments = Arc<World>;
+    type Arguments = (Arc<World>, RestartBook);
 
     async fn pre_start(
         &self,
         _myself: ActorRef<AgentsRootMessage>,
-        world: Arc<World>,
+        (world, book): (Arc<World>, RestartBook),
     ) -> Result<Roots, ActorProcessingErr> {
         let (supervised, restarts) = (HashMap::new(), HashMap::new());
-        Ok(Roots { world, supervised, restarts, tasks: JoinSet::new() })
+        Ok(Roots { world, book, supervised, restarts, tasks: JoinSet::new() })
     }
 
     async fn handle(

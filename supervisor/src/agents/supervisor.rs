@@ -28,8 +28,9 @@ use super::disposal;
 use crate::children::stop_children;
 use crate::death::death;
 use crate::plugin_host::{RestartLimits, Restarts};
+use crate::restart_policy::RestartBook;
 
-/// How often the parts of an agent may die: a part that dies for good reason is back at once, one
+/// How often the parts of an agent may die, unless the harness's policy says otherwise: a part that dies for good reason is back at once, one
 /// that cannot live does not spin.
 pub const PART_LIMITS: RestartLimits = RestartLimits {
     max_restarts: 5,
@@ -49,6 +50,8 @@ pub struct SupervisorArgs {
     pub agent: Agent,
     /// The world.
     pub world: Arc<World>,
+    /// How often what may die.
+    pub book: RestartBook,
     /// Whether this is the agent's first supervisor.
     pub life: Life,
 }
@@ -109,6 +112,9 @@ impl Supervision {
                 id
             }
         };
+        if life == Life::Successor {
+            self.args.book.restarted();
+        }
         self.parts.insert(id, part);
         Ok(())
     }
@@ -136,7 +142,7 @@ impl Supervision {
             return;
         }
         let now = Instant::now();
-        match self.restarts.entry(part).or_default().died(now, &PART_LIMITS) {
+        match self.restarts.entry(part).or_default().died(now, &self.args.book.policy.parts) {
             Some(delay) => {
                 tracing::warn!(agent = %agent.id(), ?part, why, ?delay, "an actor died; restarting it");
                 myself.send_after(delay, move || AgentSupervisorMessage::Restart(part));

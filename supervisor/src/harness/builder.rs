@@ -32,8 +32,9 @@ use ractor::Actor;
 use super::{Harness, HarnessState, Inner, watch_root};
 use crate::{
     agents::{maker::Maker, root::AgentsRoot},
-    plugin_host::{HostError, PluginStatus, Plugins, RestartLimits},
+    plugin_host::{HostError, PluginStatus, Plugins},
     providers::{ProvidersRoot, ProvidersRootMessage},
+    restart_policy::{RestartBook, RestartPolicy},
 };
 
 /// How long the setup of a plugin may take while the harness starts.
@@ -54,7 +55,7 @@ pub struct HarnessBuilder {
     validators: ValidatorFilter,
     limits: Limits,
     durability: Durability,
-    plugin_limits: RestartLimits,
+    restarts: RestartPolicy,
 }
 
 /// Why a harness did not start.
@@ -98,7 +99,7 @@ impl HarnessBuilder {
             validators: ValidatorFilter::default(),
             limits: Limits::new(),
             durability: Durability::default(),
-            plugin_limits: RestartLimits::default(),
+            restarts: RestartPolicy::default(),
         }
     }
 
@@ -216,6 +217,13 @@ impl HarnessBuilder {
         self
     }
 
+    /// How often its actors may die before they are given up.
+    #[must_use]
+    pub fn restart_policy(mut self, policy: RestartPolicy) -> Self {
+        self.restarts = policy;
+        self
+    }
+
     /// Starts the harness on the current tokio runtime; the library makes none. Its plugins are set
     /// up when this returns, except those that wait for a service.
     ///
@@ -270,19 +278,23 @@ impl HarnessBuilder {
             .provide(&scope, WORLD_SERVICE, world.clone())
             .map_err(|fault| set_up(&fault))?;
 
-        let (providers, _) = ProvidersRoot::spawn(None, ProvidersRoot, world.clone()).await?;
+        let book = RestartBook::new(self.restarts);
+        let (providers, _) =
+            ProvidersRoot::spawn(None, ProvidersRoot, (world.clone(), book.clone())).await?;
         let starter = providers.clone();
         world.providers.on_first_use(move |provider, slot| {
             if starter.cast(ProvidersRootMessage::Start { provider, slot: slot.clone() }).is_err() {
                 slot.close();
             }
         });
-        let (root, ended) = AgentsRoot::spawn(None, AgentsRoot, world.clone()).await?;
+        let (root, ended) =
+            AgentsRoot::spawn(None, AgentsRoot, (world.clone(), book.clone())).await?;
         let maker = Maker::new(world.clone(), root.clone());
         // Set once: this is the only place, and the world is new.
         let _ = world.maker.set(Arc::new(maker.clone()));
         let (plugins, _) =
-            Plugins::start(scope.clone(), world.services.clone(), self.plugin_limits, None).await?;
+            Plugins::start(scope.clone(), world.services.clone(), book.policy.plugins, None)
+                .await?;
         let state = watch::Sender::new(HarnessState::Running);
         let guard = tokio::spawn(watch_root(ended, maker.clone(), state.clone()));
         let harness = Harness {
@@ -292,6 +304,7 @@ impl HarnessBuilder {
                 providers,
                 maker,
                 plugins,
+                book,
                 state,
                 guard,
                 ending: OnceLock::new(),

@@ -32,6 +32,7 @@ use crate::{
     agents::maker::Maker,
     plugin_host::{HostError, PluginHandle, Plugins},
     providers::ProvidersRootMessage,
+    restart_policy::RestartBook,
 };
 
 /// Runs agents. Clones are the same harness. Dropping every clone ends nothing:
@@ -47,6 +48,7 @@ struct Inner {
     providers: ActorRef<ProvidersRootMessage>,
     maker: Maker,
     plugins: Plugins,
+    book: RestartBook,
     state: watch::Sender<HarnessState>,
     guard: JoinHandle<()>,
     /// The shutdown that is under way, or done.
@@ -137,6 +139,11 @@ impl Harness {
     /// Hosts a further plugin.
     pub async fn host(&self, plugin: impl Plugin) -> Result<PluginHandle, HostError> {
         self.inner.plugins.host(Arc::new(plugin)).await
+    }
+
+    /// How many actors of agents and providers died and were started again.
+    pub fn restarts(&self) -> u64 {
+        self.inner.book.restarts()
     }
 
     /// What agents and plugins share.

@@ -157,6 +157,15 @@ impl PluginHandle {
         self.status.clone()
     }
 
+    /// The actor that hosts it, if one lives: for tests that kill it.
+    pub async fn host(&self) -> Option<ActorCell> {
+        let key = self.key;
+        match self.root.call(|reply| PluginsRootMessage::HostOf { key, reply }, None).await {
+            Ok(CallResult::Success(host)) => host,
+            _ => None,
+        }
+    }
+
     /// Unwinds the plugin and sets it up again; returns when that is done. Fails if the setup does,
     /// if services are missing (`PLUGIN_WAITING`), if the plugin was stopped (`PLUGIN_STOPPED`) or if
     /// its host died meanwhile (`PLUGIN_HOST_DIED`). A plugin that was given up gets a new host.

@@ -39,7 +39,6 @@ pub(crate) enum PluginsRootMessage {
     Shutdown {
         reply: RpcReplyPort<()>,
     },
-    #[cfg(test)]
     HostOf {
         key: HostKey,
         reply: RpcReplyPort<Option<ActorCell>>,
@@ -109,7 +108,6 @@ impl Actor for PluginsRoot {
                 }
             }
             PluginsRootMessage::Shutdown { reply } => shut_down(myself, state, reply),
-            #[cfg(test)]
             PluginsRootMessage::HostOf { key, reply } => {
                 let host = state.find(key).and_then(|entry| entry.host.as_ref());
                 let _ = reply.send(host.map(ActorRef::get_cell));

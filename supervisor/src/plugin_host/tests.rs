@@ -134,9 +134,7 @@ impl Stage {
     }
 
     async fn host_of(&self, handle: &PluginHandle) -> Option<ActorCell> {
-        let key = handle.key;
-        let asked = self.plugins.root.call(|reply| PluginsRootMessage::HostOf { key, reply }, None);
-        asked.await.unwrap().unwrap()
+        handle.host().await
     }
 
     async fn kill_host(&self, handle: &PluginHandle) {
