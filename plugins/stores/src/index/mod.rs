@@ -81,6 +81,17 @@ impl Index {
         Ok((Self::open(dir, cache_bytes)?, aside))
     }
 
+    /// Removes an index, which must be closed, and makes a new one.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be removed, or a new one not be made.
+    pub fn renew(dir: &Path, cache_bytes: u64) -> Result<Self, IndexError> {
+        std::fs::remove_dir_all(dir.join("index"))
+            .map_err(|error| IndexError::Failed(format!("removing it: {error}")))?;
+        Self::open(dir, cache_bytes)
+    }
+
     /// Makes every later call fail.
     #[cfg(test)]
     pub(crate) fn break_it(&self) {

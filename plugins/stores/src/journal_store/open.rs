@@ -64,7 +64,15 @@ pub(crate) fn open(
         last_session: found.map.last_session,
         clean: false,
     };
-    let index = index.and_then(|(index, _)| reconcile(dir, index, &found.map, &covered, config));
+    let index = index.and_then(|(index, told)| {
+        // Marked clean, and not at the journal's end: a life went by without it, or sled has lost what
+        // it was told last and may lose it again.
+        let index = match told {
+            Some(told) if told.clean => renew(dir, index, config)?,
+            _ => index,
+        };
+        reconcile(dir, index, &found.map, &covered, config)
+    });
     let mut ledger = ledger_of(found, index.clone());
     if index.is_some() {
         ledger.recent = Map { last_session: ledger.last_session, ..Map::default() };
@@ -110,6 +118,17 @@ fn start_over(dir: &Path, error: &IndexError, config: &JournalStoreConfig) -> Op
         }
         Err(again) => {
             tracing::error!(%error, %again, "the store goes on without an index");
+            None
+        }
+    }
+}
+
+fn renew(dir: &Path, index: Arc<Index>, config: &JournalStoreConfig) -> Option<Arc<Index>> {
+    drop(index);
+    match Index::renew(dir, config.cache_bytes) {
+        Ok(index) => Some(Arc::new(index)),
+        Err(error) => {
+            tracing::error!(%error, "the store goes on without an index");
             None
         }
     }
