@@ -10,6 +10,7 @@ mod children;
 mod cli;
 mod crash;
 mod deaths;
+mod durability;
 mod fuzz;
 mod images;
 mod invariants;

@@ -7,7 +7,8 @@ use crate::architecture::{root, sources};
 /// A family of scenarios and a number in it.
 type Scenario = (&'static str, u32);
 
-const FAMILIES: [(&str, u32); 3] = [("core", 153), ("newest", 65), ("llm", 115)];
+const FAMILIES: [(&str, u32); 4] =
+    [("core", 153), ("newest", 65), ("llm", 115), ("persistence", 104)];
 
 /// The scenarios that a test's name bears: `core_71_and_72_newest_5_a_cancel` bears three.
 fn borne(name: &str) -> Vec<Scenario> {
