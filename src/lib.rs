@@ -41,6 +41,8 @@
 mod base;
 #[cfg(feature = "cli")]
 pub mod cli;
+#[cfg(feature = "cli")]
+pub mod crash_test;
 #[cfg(feature = "sim")]
 pub mod sim;
 #[cfg(feature = "testing")]
@@ -66,6 +68,7 @@ pub use playhouse_plugin_api::{
     agent::{Agent, AgentError, Prompt},
     cancel::CancelToken,
     creation::{AgentHandle, CreateError, NewAgent},
+    fork::ForkPoint,
     options::{AgentOptions, Durability},
     plugin::{Plugin, PluginContext},
     scope::Scope,

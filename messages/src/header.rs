@@ -93,6 +93,24 @@ impl SessionHeader {
         }
     }
 
+    /// The header of a session that is forked off this one: its child, in the same place and as deep.
+    pub fn fork(&self, id: SessionId, created_at: u64) -> Self {
+        Self {
+            cwd: self.cwd.clone(),
+            parent_session: Some(self.id.clone()),
+            is_seeded: true,
+            delegation_depth: self.delegation_depth,
+            ..Self::new(id, created_at)
+        }
+    }
+
+    /// The session whose agent delegated to this one's. A fork is nobody's work: it has a parent in
+    /// the log alone.
+    pub fn delegated_by(&self) -> Option<&SessionId> {
+        let delegated = !self.is_seeded || self.origin == Some(Origin::Subagent);
+        self.parent_session.as_ref().filter(|_| delegated)
+    }
+
     /// Checks version and fields; what a store does before anything is written or used.
     pub fn check(&self) -> Result<(), HeaderError> {
         let id = || self.id.clone();
@@ -129,6 +147,19 @@ mod tests {
         header.version = FORMAT_VERSION;
         header.cwd = Some("relative".into());
         assert!(header.check().unwrap_err().to_string().contains("`cwd`"));
+    }
+
+    #[test]
+    fn a_fork_descends_and_is_not_delegated() {
+        let mut parent = SessionHeader::new("p".into(), 1);
+        parent.cwd = Some("/w".into());
+        parent.delegation_depth = Some(2);
+        let mut fork = parent.fork("c".into(), 7);
+        assert_eq!((fork.created_at, fork.cwd.as_deref()), (7, Some("/w")));
+        assert_eq!((fork.is_seeded, fork.delegation_depth), (true, Some(2)));
+        assert_eq!((fork.parent_session.as_ref(), fork.delegated_by()), (Some(&parent.id), None));
+        fork.origin = Some(Origin::Subagent);
+        assert_eq!(fork.delegated_by(), Some(&parent.id));
     }
 
     #[test]

@@ -114,7 +114,7 @@ impl LoadError {
     /// Stable, for programs.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::UnknownKind { .. } => "UNKNOWN_EVENT_KIND",
+            Self::UnknownKind { .. } => "FORMAT_UNSUPPORTED",
             Self::Event { fault, .. } => fault.code(),
         }
     }

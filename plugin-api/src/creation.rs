@@ -8,7 +8,10 @@ use playhouse_messages::{
     protocol::AgentSupervisorMessage,
 };
 
-use crate::{agent::Agent, cancel::CancelToken, options::AgentOptions, scope::Scope, slot::Gone};
+use crate::{
+    agent::Agent, cancel::CancelToken, fork::ForkPoint, options::AgentOptions, scope::Scope,
+    slot::Gone,
+};
 
 /// Runs while a new agent is not yet live: registers in its scope, appends to its session. A
 /// failure undoes the creation; events already stored stay stored.
@@ -131,6 +134,28 @@ pub trait AgentMaker: Send + Sync + 'static {
     /// Makes an agent over a stored session: its log is balanced first. `new.id` names it; the
     /// header's facts overrule `new`'s.
     fn resume(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>>;
+
+    /// Makes an agent over a copy of a session's log up to an event, which may be any. The source,
+    /// live or stored, is read and not touched: no claim is taken, and afterwards the two have
+    /// nothing to do with each other. A live source gives what is accepted, durable or not; what
+    /// has been streamed of an open attempt is not in the log, and so not in the child.
+    ///
+    /// The child's log is the inherited events with their seqs, the marker of the cut, and closers
+    /// with cause `forked` for what was open there. Pending input is inherited, and waits for the
+    /// next wake. Its header names the source as `parentSession`; working directory and depth are
+    /// the source's unless `new` says otherwise. With a store all of it is **durable** before the
+    /// setup runs.
+    ///
+    /// All or nothing as [`AgentMaker::create`]; what failed before the setup is not stored.
+    ///
+    /// Fails with `SESSION_NOT_FOUND`, `SESSION_ALREADY_EXISTS` if `new.id` is taken (told before
+    /// anything about the boundary), `INVALID_BOUNDARY` if there is no such event, and
+    /// `INVALID_ARGUMENT` if `new` has a seed of its own.
+    fn fork(
+        &self,
+        from: ForkPoint,
+        new: NewAgent,
+    ) -> BoxFuture<'static, Result<AgentHandle, CreateError>>;
 }
 
 /// Why an agent could not be made.

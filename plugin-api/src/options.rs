@@ -1,11 +1,14 @@
 //! What an agent is made with, and the limits that guard it.
 
 use std::{
+    str::FromStr,
     sync::atomic::{AtomicUsize, Ordering},
     time::Duration,
 };
 
 use playhouse_messages::config::ModelChoice;
+
+use crate::undurable::UNDURABLE_BYTES_DEFAULT;
 
 /// Steps that a turn may have unless told otherwise.
 pub const MAX_STEPS_DEFAULT: u32 = 100;
@@ -31,8 +34,8 @@ pub struct AgentOptions {
     /// The most levels of delegation below a root; the agent may delegate while its own depth is
     /// below it.
     pub max_depth: u32,
-    /// When the log is made durable.
-    pub durability: Durability,
+    /// When the log is made durable; the harness's default if absent.
+    pub durability: Option<Durability>,
 }
 
 impl Default for AgentOptions {
@@ -42,7 +45,7 @@ impl Default for AgentOptions {
             max_tokens: None,
             max_steps: MAX_STEPS_DEFAULT,
             max_depth: MAX_DEPTH_DEFAULT,
-            durability: Durability::Strict,
+            durability: None,
         }
     }
 }
@@ -92,28 +95,72 @@ impl AgentOptions {
         self
     }
 
-    /// The same options with another checkpoint policy.
+    /// The same options with a checkpoint policy of its own, whatever the harness's.
     #[must_use]
     pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+        self.durability = Some(durability);
         self
     }
 }
 
-/// When a session's log is made durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// When a session's log is made durable, and what a crash can cost.
+///
+/// Under every policy an event goes to the store as soon as it is accepted; one that is accepted and
+/// not yet written is lost by `kill -9`, and one that is written and not yet synced by power loss.
+/// Whoever must know awaits [`Session::flush`](crate::session::Session::flush). Disposal and
+/// shutdown make the whole log durable under every policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Durability {
-    /// Before a step, before a request, before a tool body, and at a turn's end before idle is
-    /// announced; a failed checkpoint fails what it guards. Power loss costs nothing that was acted
-    /// on.
+    /// The log is durable before a step, before a request, before a tool's body (calls that a tool
+    /// makes are covered by its own checkpoint), and at a turn's end before idle is announced. A
+    /// failed checkpoint fails what it guards. What is streamed is written before it is shown.
+    ///
+    /// `kill -9` costs nothing that was shown: the record of every request and tool call is there,
+    /// and so is every text that was seen. Power loss costs no such record either, but perhaps text
+    /// that was streamed within the store's window. A result that was not yet written or synced may
+    /// be gone with either; its call then has an unknown outcome. Idle means durable.
     #[default]
     Strict,
-    /// By the store's write-behind window only. Power loss may cost the last moments, and a
-    /// provider's bill or a tool's effect may lack its record.
+    /// Nothing waits for the disk: the store syncs by its own write-behind window (200 ms in the
+    /// journal). What is streamed is shown first and written right behind.
+    ///
+    /// `kill -9` costs what one write takes: the last events, and the last words that were shown.
+    /// Power loss costs the last window. A provider's bill or a tool's effect may lack its record,
+    /// and idle does not mean durable.
     Relaxed,
-    /// Never on the agent's account: only an explicit flush or close.
+    /// Nothing waits, and what is streamed is not written before it has settled.
+    ///
+    /// `kill -9` costs what [`Durability::Relaxed`] costs, and all text of an answer that was still
+    /// streaming. Power loss costs all that the store has not synced on its own account: the last
+    /// window, or with a store that has none everything since the last flush.
     None,
+}
+
+impl Durability {
+    /// Its name in configs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Strict => "strict",
+            Self::Relaxed => "relaxed",
+            Self::None => "none",
+        }
+    }
+}
+
+/// No policy has this name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no durability \"{0}\"; there are strict, relaxed and none")]
+pub struct UnknownDurability(pub String);
+
+impl FromStr for Durability {
+    type Err = UnknownDurability;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let all = [Self::Strict, Self::Relaxed, Self::None];
+        let found = all.into_iter().find(|durability| durability.name() == name);
+        found.ok_or_else(|| UnknownDurability(name.to_owned()))
+    }
 }
 
 /// Limits of a harness that can be changed while it runs.
@@ -122,14 +169,18 @@ pub struct Limits {
     max_parallel_tool_calls: AtomicUsize,
     /// How long started tools and hooks are awaited after a cancel.
     pub grace: Duration,
+    /// How many bytes all sessions together may have accepted and not made durable before senders and
+    /// streams wait. A change counts for harnesses that are started after it.
+    pub undurable_bytes: u64,
 }
 
 impl Limits {
-    /// The defaults: 10 tool calls at once, 10 s of grace.
+    /// The defaults: 10 tool calls at once, 10 s of grace, 64 MiB not durable.
     pub fn new() -> Self {
         Self {
             max_parallel_tool_calls: AtomicUsize::new(MAX_PARALLEL_TOOL_CALLS_DEFAULT),
             grace: Duration::from_secs(10),
+            undurable_bytes: UNDURABLE_BYTES_DEFAULT,
         }
     }
 

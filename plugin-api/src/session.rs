@@ -1,15 +1,20 @@
 //! Sessions as plugins and programs see them: snapshots, appends, subscriptions.
 
+mod events;
+
 use std::{
     collections::VecDeque,
     fmt,
+    pin::pin,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
+use futures::future::select;
 use playhouse_messages::{
     chunk::Failure,
     event::{NewEvent, Seq, SharedEvent},
@@ -29,16 +34,18 @@ use crate::{
     feed::{Frames, LiveFeed},
     slot::{Gone, Slot},
     store::SessionWriter,
+    undurable::{Share, Undurable},
     watch,
 };
+
+pub use self::events::Events;
 
 /// How many answered commands a session remembers, so that one that is sent again is not run again.
 /// An agent has at most a few under way; appends of plugins share the rest.
 const ANSWERS_MAX: usize = 64;
 
-/// Events that may be accepted and not yet written before senders are made to wait: a stuck disk
-/// must not grow memory without bound, and a busy one must not stall anybody.
-const UNWRITTEN_MAX: u64 = 10_000;
+/// How long a sender that waits for a failing store leaves it alone.
+const FLUSH_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
 /// A session in the world: its log, swapped whole, and the way to the actors that extend and store
 /// it. Outlives every one of them.
@@ -53,6 +60,7 @@ pub struct SessionCell {
     marks: watch::Sender<Marks>,
     feed: Arc<LiveFeed>,
     handle: Option<Arc<dyn SessionWriter>>,
+    share: Share,
     /// The actor that holds the right to append.
     pub appender: Slot<SessionMessage>,
     /// The actor that writes to the store; closed for a session in memory only.
@@ -128,16 +136,18 @@ impl SessionView {
 
 impl SessionCell {
     /// Puts a session into the world. `handle` is the claim on its storage, `None` for a session in
-    /// memory only; `stored` is how many of its events the store holds durably.
+    /// memory only; `stored` is how many of its events the store holds durably. What it holds beside
+    /// them counts in `undurable`.
     pub fn new(
         core: &SessionCore,
         inherited_event_count: u64,
         known: Arc<KnownKinds>,
         handle: Option<Arc<dyn SessionWriter>>,
         stored: Seq,
+        undurable: Arc<Undurable>,
     ) -> Arc<Self> {
         let view = SessionView::of(core, Arc::default(), 0);
-        Arc::new(Self {
+        let cell = Arc::new(Self {
             header: core.header().clone(),
             inherited_event_count,
             known,
@@ -147,9 +157,35 @@ impl SessionCell {
             marks: watch::Sender::new(Marks { written: stored, durable: stored }),
             feed: Arc::new(LiveFeed::new()),
             handle,
+            share: Share::new(undurable),
             appender: Slot::new(),
             writer: Slot::new(),
-        })
+        });
+        if cell.handle.is_some() {
+            cell.share.whole().enrol(&cell);
+        }
+        cell.count(stored, core.log());
+        cell
+    }
+
+    /// Counts the events from `from` on as not durable.
+    fn count(&self, from: Seq, log: &Log) {
+        if self.handle.is_some() {
+            let bytes = log.range(from..log.len()).map(|event| event.json_len()).sum();
+            self.share.add(log.len(), bytes);
+        }
+    }
+
+    /// Bytes of JSON that are accepted and not durable; 0 if no store keeps the session.
+    pub fn undurable_bytes(&self) -> u64 {
+        self.share.bytes()
+    }
+
+    /// There will be no writer any more, and nobody waits for one.
+    pub fn close_writer(&self) {
+        self.writer.close();
+        self.share.end();
+        self.marks.send_modify(|_| ());
     }
 
     /// The session's id.
@@ -193,6 +229,8 @@ impl SessionCell {
         }
         answers.push_back((number, reply.clone()));
         let origin = before.origin.max(number.origin);
+        // Before anybody can read them, and so make them durable.
+        self.count(from, core.log());
         self.view.store(Arc::new(SessionView::of(core, answers.into(), origin)));
         let len = core.log().len();
         self.len.send_if_modified(|known| std::mem::replace(known, len) != len);
@@ -201,6 +239,7 @@ impl SessionCell {
 
     /// Moves the marks forward. Only the writer calls this.
     pub fn mark(&self, written: Seq, durable: Seq) {
+        self.share.release(durable);
         self.marks.send_if_modified(|marks| {
             let before = *marks;
             marks.written = marks.written.max(written).max(durable);
@@ -308,8 +347,8 @@ impl Session {
         events.pop().ok_or(SessionError::Gone(Gone))
     }
 
-    /// Appends events, all or none, with nothing in between. Resolves once **accepted**; use
-    /// [`Session::flush`] for more. Survives restarts of the session's actor without appending
+    /// Appends events, all or none, with nothing in between. Resolves once **accepted**, and later if
+    /// the session [is behind](Session::is_behind); use [`Session::flush`] for more. Survives restarts of the session's actor without appending
     /// twice. Dropping the future does not take the events back.
     pub async fn append_all(
         &self,
@@ -320,8 +359,11 @@ impl Session {
             .0
             .appender
             .call(|_, reply| SessionMessage::Append { number, events: events.clone(), reply })
-            .await?;
-        Ok(appended?)
+            .await??;
+        if self.is_behind() {
+            self.caught_up().await;
+        }
+        Ok(appended)
     }
 
     /// Makes the log, as it is now, **durable**. `false` if no store keeps the session. On failure
@@ -338,25 +380,31 @@ impl Session {
         self.0.marks()
     }
 
-    /// Whether so much is accepted and not yet written that senders should wait.
+    /// Whether the harness holds so much that is accepted and not durable, and the session some of it,
+    /// that whoever adds to it should wait.
     pub fn is_behind(&self) -> bool {
-        !self.0.writer.is_closed()
-            && self.0.marks.borrow().written + UNWRITTEN_MAX < self.log().len()
+        self.0.share.whole().is_over() && self.0.share.bytes() > 0
     }
 
-    /// Resolves once the store has caught up, or is gone.
+    /// Resolves once the log is durable, or the harness holds little enough that is not, or no store
+    /// keeps the session any more. Asks for the sync that it waits for. Safe to drop.
     pub async fn caught_up(&self) {
-        let mut marks = self.marks();
+        let (mut marks, mut falls) = (self.marks(), self.0.share.whole().falls());
         while self.is_behind() {
-            if marks.changed().await.is_err() {
-                return;
-            }
+            self.0.share.whole().relieve();
+            let flush = async {
+                if self.flush().await.is_err() {
+                    tokio::time::sleep(FLUSH_AGAIN_AFTER).await;
+                }
+            };
+            let (marks, falls) = (pin!(marks.changed()), pin!(falls.changed()));
+            let _ = select(pin!(flush), select(marks, falls)).await;
         }
     }
 
     /// Reads the log from `from` on and then along: every event, in order, at the reader's pace.
     pub fn events(&self, from: Seq) -> Events {
-        Events { cell: self.0.clone(), len: self.0.len.subscribe(), next: from }
+        Events::new(self.0.clone(), from)
     }
 
     /// Reads the live stream along.
@@ -388,42 +436,6 @@ fn next_append() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A lossless reader of a session's events: it keeps a cursor, so it misses nothing and makes
-/// nobody wait.
-pub struct Events {
-    cell: Arc<SessionCell>,
-    len: watch::Receiver<Seq>,
-    next: Seq,
-}
-
-impl Events {
-    /// The next event, once there is one. Never ends while the session is in the world: stop
-    /// reading when its agent is disposed. Safe to drop and call again.
-    pub async fn next(&mut self) -> SharedEvent {
-        loop {
-            if let Some(event) = self.try_next() {
-                return event;
-            }
-            let next = self.next;
-            // The cell owns the sender, so it cannot go while we hold the cell.
-            let _ = self.len.wait_for(|len| *len > next).await;
-        }
-    }
-
-    /// The next event, if there is one now.
-    pub fn try_next(&mut self) -> Option<SharedEvent> {
-        let event = self.cell.view.load().log.get(self.next).cloned()?;
-        self.next += 1;
-        Some(event)
-    }
-}
-
-impl fmt::Debug for Events {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Events({}, next {})", self.cell.header.id, self.next)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use playhouse_messages::session::{Command, Mint};
@@ -449,7 +461,7 @@ mod tests {
         let header = Arc::new(SessionHeader::new("s".into(), 0));
         let known = Arc::new(KnownKinds::new());
         let core = SessionCore::load(header, Log::new(), &known).unwrap();
-        let cell = SessionCell::new(&core, 0, known, None, 0);
+        let cell = SessionCell::new(&core, 0, known, None, 0, Undurable::new(0));
         let append = |by: u64| {
             let mut core = cell.load().unwrap();
             let note = NewEvent::custom("x/note", json!({"by": by})).ignorable();

@@ -19,7 +19,7 @@ use crate::{
     creation::AgentMaker,
     factory::AgentFactory,
     llm::LlmRegistry,
-    options::Limits,
+    options::{Durability, Limits},
     points::Hooks,
     prompt::PromptRegistry,
     registry::AgentRegistry,
@@ -28,6 +28,7 @@ use crate::{
     slot::Slot,
     store::Store,
     tool::{ToolBatchExecutor, ToolPipeline},
+    undurable::Undurable,
     validators::Validators,
 };
 
@@ -55,6 +56,8 @@ pub struct World {
     pub agents: AgentRegistry,
     /// Where sessions are kept; `None` keeps them in memory only.
     pub store: Option<Arc<dyn Store>>,
+    /// What its sessions have accepted and not made durable.
+    pub undurable: Arc<Undurable>,
     /// Where the images of messages are kept.
     pub attachments: Arc<dyn AttachmentStore>,
     /// The event kinds of plugins that this build understands.
@@ -63,6 +66,8 @@ pub struct World {
     pub validators: Validators,
     /// Limits that can be changed while running.
     pub limits: Limits,
+    /// When logs are made durable, unless an agent's options say.
+    pub durability: Durability,
     /// What runs batches of tool calls.
     pub executor: Arc<dyn ToolBatchExecutor>,
     /// What drives agents.

@@ -42,7 +42,7 @@ use std::{
 };
 
 use playhouse_messages::retry::RetryPolicy;
-use playhouse_plugin_api::patterns::Patterns;
+use playhouse_plugin_api::{options::Durability, patterns::Patterns};
 use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
 use playhouse_stores::StoreConfig;
 use serde::Deserialize;
@@ -75,6 +75,8 @@ pub struct Config {
     pub store_dir: Option<PathBuf>,
     /// How they are kept.
     pub store: StoreConfig,
+    /// When they are made durable.
+    pub durability: Durability,
 }
 
 /// What bounds a tool call.

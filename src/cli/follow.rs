@@ -1,8 +1,9 @@
 //! Reading agents along: one task an agent turns what happens to it into one ordered stream.
 
 use std::{
+    collections::HashSet,
     future::Future,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use playhouse_messages::{
@@ -13,7 +14,8 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, AgentFault, Disposal},
-    points::CreatedFrom,
+    points::{Created, CreatedFrom},
+    scope::Registration,
     world::World,
 };
 use tokio::{sync::mpsc, task::JoinSet};
@@ -46,51 +48,107 @@ pub(super) enum What {
     Gone,
 }
 
-/// The tasks that read along.
-#[derive(Clone)]
-pub(super) struct Followers(Arc<Mutex<JoinSet<()>>>);
+/// The agents that are followed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Which {
+    /// Those that become live from now on.
+    New,
+    /// Those that are live too, from here on.
+    Live,
+}
+
+/// The tasks that read along. Dropping them ends it.
+pub(super) struct Followers {
+    tasks: Arc<Mutex<Tasks>>,
+    listener: Registration,
+}
+
+#[derive(Default)]
+struct Tasks {
+    running: JoinSet<()>,
+    /// The agents that are followed, by where they are: one whose creation is just being told is live
+    /// already.
+    followed: HashSet<usize>,
+}
 
 impl Followers {
     /// Waits until every agent that was followed is gone, and all of it was handed on.
-    pub(super) async fn finish(&self) {
-        let mut tasks = {
-            let mut tasks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *tasks)
-        };
-        while tasks.join_next().await.is_some() {}
+    pub(super) async fn finish(self) {
+        self.listener.remove();
+        let mut running = std::mem::take(&mut lock(&self.tasks).running);
+        while running.join_next().await.is_some() {}
     }
 }
 
-/// Follows every agent that becomes live from now on, from its first event.
+impl Drop for Followers {
+    fn drop(&mut self) {
+        self.listener.remove();
+    }
+}
+
+fn lock(tasks: &Mutex<Tasks>) -> MutexGuard<'_, Tasks> {
+    // Nothing that can panic runs under it.
+    tasks.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Follows every agent that becomes live from now on, from its first event, and if asked for those
+/// that are live.
 ///
 /// # Errors
 ///
 /// If the world is closed.
-pub(super) fn follow_all(world: &Arc<World>) -> Result<(mpsc::Receiver<Seen>, Followers), Failure> {
+pub(super) fn follow(
+    world: &Arc<World>,
+    which: Which,
+) -> Result<(mpsc::Receiver<Seen>, Followers), Failure> {
     let (sender, receiver) = mpsc::channel(QUEUE);
-    let followers = Followers(Arc::default());
-    let tasks = followers.clone();
-    let listener = move |created: playhouse_plugin_api::points::Created| {
-        let resumed = created.source == CreatedFrom::Resume;
+    let tasks = Arc::<Mutex<Tasks>>::default();
+    let start = {
+        // The tasks hold no way back to themselves.
+        let tasks = Arc::downgrade(&tasks);
+        move |agent: Agent, from, resumed| {
+            let Some(shared) = tasks.upgrade() else { return };
+            let mut this = lock(&shared);
+            let at = Arc::as_ptr(agent.cell()) as usize;
+            if this.followed.insert(at) {
+                let (tasks, reading) = (tasks.clone(), read(agent, from, resumed, sender.clone()));
+                this.running.spawn(async move {
+                    // It holds the agent to its end, so that no other one can be at its place.
+                    let _agent = reading.await;
+                    if let Some(tasks) = tasks.upgrade() {
+                        lock(&tasks).followed.remove(&at);
+                    }
+                });
+            }
+            while this.running.try_join_next().is_some() {}
+        }
+    };
+    let created = start.clone();
+    let listener = move |told: Created| {
+        let resumed = told.source == CreatedFrom::Resume;
         // What was stored before can be read from the store.
-        let from = if resumed { created.agent.session().log().len() } else { 0 };
-        let follower = follow(created.agent, from, resumed, sender.clone());
-        let mut tasks = tasks.0.lock().unwrap_or_else(PoisonError::into_inner);
-        tasks.spawn(follower);
-        while tasks.try_join_next().is_some() {}
+        let from = if resumed { told.agent.session().log().len() } else { 0 };
+        created(told.agent, from, resumed);
         std::future::ready(Ok(()))
     };
-    let registered = world.hooks.created.add(&world.scope, listener);
-    registered.map_err(|fault| Failure::new("SHUTTING_DOWN", fault.to_string()))?;
-    Ok((receiver, followers))
+    let listener = world.hooks.created.add(&world.scope, listener);
+    let listener = listener.map_err(|fault| Failure::new("SHUTTING_DOWN", fault.to_string()))?;
+    if which == Which::Live {
+        for agent in world.agents.list() {
+            let from = agent.session().log().len();
+            start(agent, from, true);
+        }
+    }
+    Ok((receiver, Followers { tasks, listener }))
 }
 
-fn follow(
+/// Reads one agent along to its end, and gives it back.
+fn read(
     agent: Agent,
     from: Seq,
     resumed: bool,
     to: mpsc::Sender<Seen>,
-) -> impl Future<Output = ()> + Send {
+) -> impl Future<Output = Agent> + Send {
     // Subscribed before the task runs, so that nothing of the agent's life is missed.
     let session = agent.session().clone();
     let mut events = session.events(from);
@@ -99,7 +157,8 @@ fn follow(
     let mut status = agent.watch_status();
     let mut errors = agent.errors();
     let mut disposal = agent.cell().disposal();
-    async move {
+    let followed = agent.clone();
+    let reading = async move {
         let tell = |what| {
             let sending = to.send(Seen { agent: agent.clone(), what });
             async { sending.await.is_ok() }
@@ -141,5 +200,9 @@ fn follow(
             return;
         }
         tell(What::Gone).await;
+    };
+    async move {
+        reading.await;
+        followed
     }
 }

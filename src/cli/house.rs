@@ -35,7 +35,7 @@ use super::{
 pub const DEFAULT_STORE: &str = ".playhouse";
 
 /// Where the images of sessions are kept, in the store's directory.
-const ATTACHMENTS: &str = "attachments";
+pub const ATTACHMENTS: &str = "attachments";
 /// The directory of spilled tool outputs, in that of the store.
 pub const SPILLS: &str = "spills";
 
@@ -67,6 +67,7 @@ pub async fn open(
     let store = config.store.clone().open(dir).await?;
     let attachments = DirectoryAttachments::new(dir.join(ATTACHMENTS));
     let builder = crate::minimal().shared_store(store).attachments(attachments);
+    let builder = builder.durability(config.durability);
     let mut builder = bounded(builder, &config.tools, dir);
     // Whether or not the plugin is hosted now: sessions of an earlier run must load.
     let kinds = [&playhouse_subagents::EVENT_KINDS[..], &playhouse_policies::EVENT_KINDS];

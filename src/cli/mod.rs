@@ -1,6 +1,7 @@
 //! The `playhouse` command.
 
 pub mod config;
+mod crash_test;
 pub mod exit;
 mod follow;
 mod house;
@@ -46,6 +47,7 @@ enum Command {
     Rpc(rpc::Rpc),
     Sessions(sessions::Sessions),
     MockModel(mock_model::MockModel),
+    CrashTest(crash_test::CrashTest),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
 }
@@ -64,6 +66,7 @@ pub fn main() -> ExitCode {
             Command::Rpc(rpc) => rpc.run().await,
             Command::Sessions(sessions) => sessions.run().await,
             Command::MockModel(mock) => mock.run().await,
+            Command::CrashTest(test) => test.run().await,
             // Its worlds have threads and runtimes of their own, and nothing else runs here.
             #[cfg(feature = "sim")]
             Command::Sim(sim) => sim.run(),

@@ -3,28 +3,33 @@
 use std::{
     io::Read,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use playhouse_messages::{
     chunk::Failure,
     event::{CancelCause, TurnEndReason},
+    id::SessionId,
 };
 use playhouse_plugin_api::{
     agent::{Agent, AgentError, Prompt},
     cancel::CancelToken,
     creation::NewAgent,
     options::AgentOptions,
+    store::StoreError,
 };
+use playhouse_stores::StoreKind;
 use playhouse_supervisor::harness::Harness;
 
 use super::{
     config::{AgentConfig, Config, PLUGINS, SessionChoice},
     exit::{CliError, EXIT_CODES, Exit},
-    follow::follow_all,
+    follow::{Which, follow},
     house,
     images::{self, Image},
     output::{Format, LAST_WORDS, Paint},
     providers::{DEFAULT_MODEL, Providers},
+    rpc::{Control, Desk},
     show::{End, Screen},
     signals,
 };
@@ -95,10 +100,22 @@ impl Run {
         let images = images.collect::<Result<Vec<_>, _>>()?;
         let signal = signals::listen()?;
         let dir = house::store_dir(self.store, &config);
+        if let SessionChoice::Resume(id) = &plan.session
+            && StoreKind::detect(&dir).is_err()
+        {
+            // Opening it would make it.
+            let (id, store) = (SessionId::from(id.as_str()), dir.display().to_string());
+            return Err(StoreError::NotFound { id, store }.into());
+        }
         // The same tools whatever model is asked, so that a job can be compared over routes; a config
         // names its own.
         let harness = house::open(&config, &plan.providers, &dir, &PLUGINS).await?;
-        let (seen, followers) = follow_all(harness.world())?;
+        let (seen, followers) = follow(harness.world(), Which::New)?;
+        #[cfg(unix)]
+        let control = {
+            let (harness, providers) = (harness.clone(), Arc::new(plan.providers));
+            Control::listen(&dir, Desk { harness, providers, agents: config.agents.into() })
+        };
         let screen = Screen::start(seen, self.format, Paint::stderr());
         let turn = async {
             let Some(made) = signal
@@ -114,7 +131,13 @@ impl Run {
             turn(&harness, agent.agent(), prompt, &signal, screen.closed()).await
         };
         let ended = turn.await;
+        #[cfg(unix)]
+        control.iter().for_each(Control::end);
         let down = harness.shutdown().await;
+        #[cfg(unix)]
+        if let Some(control) = control {
+            control.close().await;
+        }
         let last = ended.as_ref().ok().cloned();
         let last_words = async {
             followers.finish().await;

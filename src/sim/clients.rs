@@ -166,7 +166,7 @@ impl Life {
     /// With strict durability and a store that never failed, idle means durable.
     async fn when_idle(&self, agent: &AgentHandle) {
         let idle = tokio::time::timeout(Duration::from_secs(5), agent.when_idle()).await;
-        let strict = agent.options().durability == Durability::Strict;
+        let strict = agent.durability() == Durability::Strict;
         if !matches!(idle, Ok(Ok(()))) || !strict || store_failures(&self.witness) > 0 {
             return;
         }

@@ -1,6 +1,8 @@
 //! `playhouse rpc`.
 
 mod client;
+#[cfg(unix)]
+mod control;
 
 use std::{
     collections::HashMap,

@@ -1,4 +1,6 @@
-//! What an agent's session leaves in its store, and what waits for it.
+//! Nothing acknowledged is lost: recovery, checkpoints, forks and shutdown, over harnesses on real
+//! stores.
 
 mod checkpoints;
 mod contract;
+mod rig;

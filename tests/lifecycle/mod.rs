@@ -5,6 +5,7 @@ mod hooks;
 mod middleware;
 mod plugins;
 mod prefix;
+mod pressure;
 mod reference;
 mod resume;
 pub mod rig;

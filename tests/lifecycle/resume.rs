@@ -374,7 +374,7 @@ async fn an_unknown_required_kind_refuses_and_an_ignorable_one_does_not() {
     for _ in 0..2 {
         // Twice: the claim was given back.
         let error = harness.resume("required", new()).await.unwrap_err();
-        assert_eq!(error.code(), "UNKNOWN_EVENT_KIND");
+        assert_eq!(error.code(), "FORMAT_UNSUPPORTED");
         assert!(error.to_string().contains("other/kind"), "{error}");
     }
     let agent = harness.resume("ignorable", new()).await.unwrap();

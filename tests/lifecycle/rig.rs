@@ -141,6 +141,10 @@ impl Pause {
         *self.arrived.borrow()
     }
 
+    pub fn close(&self) {
+        self.open.send_replace(false);
+    }
+
     pub fn open(&self) {
         self.open.send_replace(true);
     }
@@ -183,6 +187,8 @@ pub struct Gated {
 
 pub struct HandleState {
     pub closed: watch::Sender<usize>,
+    /// Where appends are held up; open at first.
+    pub appending: Arc<Pause>,
     pub fail_append: AtomicBool,
     pub fail_flush: AtomicBool,
     pub fail_close: AtomicBool,
@@ -196,6 +202,7 @@ impl Gated {
     pub fn new(inner: MemoryStore, opening: Arc<Pause>) -> Arc<Self> {
         let state = HandleState {
             closed: watch::Sender::new(0),
+            appending: Pause::opened(),
             fail_append: AtomicBool::new(false),
             fail_flush: AtomicBool::new(false),
             fail_close: AtomicBool::new(false),
@@ -252,7 +259,11 @@ impl SessionWriter for GatedHandle {
         if self.state.fail_append.load(Ordering::SeqCst) {
             return Box::pin(async { Err(broken("append")) });
         }
-        self.inner.append(batch)
+        let (inner, appending) = (self.inner.clone(), self.state.appending.clone());
+        Box::pin(async move {
+            appending.pass().await;
+            inner.append(batch).await
+        })
     }
 
     fn tail(&self, attempt: u64, part: Bytes) -> BoxFuture<'static, Result<(), StoreError>> {

@@ -5,13 +5,8 @@ use playhouse_plugin_api::{agent::Agent, options::Durability};
 
 /// Makes the log durable if the agent demands it.
 pub(super) async fn checkpoint(agent: &Agent) -> Result<(), Failure> {
-    if is_strict(agent) {
+    if agent.durability() == Durability::Strict {
         agent.session().flush().await?;
     }
     Ok(())
-}
-
-/// Whether checkpoints are awaited, and shown text is written first.
-pub(super) fn is_strict(agent: &Agent) -> bool {
-    agent.options().durability == Durability::Strict
 }

@@ -10,6 +10,7 @@ mod answer;
 mod checkpoint;
 mod host;
 mod shell;
+mod tail;
 mod work;
 
 use std::sync::Arc;

@@ -11,10 +11,9 @@ use playhouse_messages::{
     frame::attempt_id,
     machine::{Decision, Entry, Preparation, Proposal, Recovery, Streamed},
     message::SharedMessage,
-    packed::{StreamPacker, TimedChunk},
+    packed::TimedChunk,
     prepared::Prepared,
-    protocol::{ProviderMessage, WriterMessage},
-    repair::UnsettledTail,
+    protocol::ProviderMessage,
     request::{FrozenRequest, check_proposal},
     runtime_context::ContextSection,
     settlement::{AttemptStream, StreamEnd},
@@ -33,8 +32,9 @@ use ractor::ActorCell;
 
 use super::{
     answer::{Answer, CHUNKS_AHEAD_MAX},
-    checkpoint::{checkpoint, is_strict},
+    checkpoint::checkpoint,
     host::AgentHost,
+    tail::Tail,
 };
 use crate::provider::is_unserved;
 
@@ -168,7 +168,7 @@ async fn resolve(world: &World, config: CallConfig) -> Result<Prepared, Failure>
     }
 }
 
-/// P8 and P9: checkpoint, dispatch, and the stream to its end. What was shown was written before.
+/// P8 and P9: checkpoint, dispatch, and the stream to its end.
 pub(super) async fn dispatch(
     job: Job,
     at: StepAt,
@@ -187,19 +187,12 @@ pub(super) async fn dispatch(
     let session = job.agent.session();
     let route = prepared.config.route();
     let shown = session.cell().feed().start(attempt_id(session.id(), attempt), at, route);
-    let mut stream = AttemptStream::new(at, provider.clone(), model.clone());
-    let mut tail = Tail {
-        key: session.log().len(),
-        in_step: session.view().failed_attempts + 1,
-        at,
-        provider,
-        model,
-        strict: is_strict(&job.agent),
-    };
+    let mut stream = AttemptStream::new(at, provider, model);
+    let mut tail = Tail::new(&job.agent, at, &prepared.config);
     let mut arrived = Vec::with_capacity(CHUNKS_AHEAD_MAX);
     let mut end = None;
     while end.is_none() {
-        end = job.cancel.race(answer.next(&mut arrived)).await.flatten();
+        end = job.cancel.race(tail.beside(answer.next(&mut arrived))).await.flatten();
         if job.cancel.is_cancelled() {
             break;
         }
@@ -209,57 +202,18 @@ pub(super) async fn dispatch(
         if batch.is_empty() {
             continue;
         }
-        tail.write(&job.agent, &batch).await;
+        tail.about_to_show(&batch).await;
         for timed in &batch {
             stream.push(timed.clone());
         }
         shown.show(batch);
+        if session.is_behind() {
+            // The provider's credit: nobody takes its chunks meanwhile.
+            job.cancel.race(session.caught_up()).await;
+        }
     }
     let message_id = job.world.ids.message();
     Streamed::Stream { stream: Box::new(stream), end: end.unwrap_or(StreamEnd::Ended), message_id }
-}
-
-/// The stored stream of an attempt: written before it is shown, so that a crash keeps what was seen.
-struct Tail {
-    /// Tells the attempt apart for the store, also from those of earlier lives of the process: each
-    /// attempt follows an event that no other one follows.
-    key: u64,
-    /// Counts the attempts of the step.
-    in_step: u32,
-    at: StepAt,
-    provider: String,
-    model: String,
-    strict: bool,
-}
-
-impl Tail {
-    async fn write(&mut self, agent: &Agent, batch: &[TimedChunk]) {
-        if !self.strict {
-            return;
-        }
-        let mut packer = StreamPacker::new();
-        for timed in batch {
-            packer.push(timed.clone());
-        }
-        let part = UnsettledTail {
-            turn: self.at.turn,
-            step: self.at.step,
-            attempt: self.in_step,
-            provider: self.provider.clone(),
-            model: self.model.clone(),
-            records: packer.finish(),
-        };
-        let Ok(part) = serde_json::to_vec(&part) else { return };
-        let part = bytes::Bytes::from(part);
-        let attempt = self.key;
-        let write = |_, reply| WriterMessage::Tail { attempt, part: part.clone(), reply };
-        let written = agent.session().cell().writer.call(write).await;
-        if let Ok(Err(failure)) = written {
-            // The next checkpoint fails closed; the stream itself goes on.
-            tracing::warn!(agent = %agent.id(), %failure, "a stream's tail was not written");
-            self.strict = false;
-        }
-    }
 }
 
 /// P10: what becomes of a failed attempt.

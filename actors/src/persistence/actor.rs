@@ -110,7 +110,7 @@ impl WriterShell {
                 Work::Close(reply, unclean) => {
                     let closed = attempt(|| handle.close()).await;
                     // Before anybody hears of it: there is no successor to wait for.
-                    cell.writer.close();
+                    cell.close_writer();
                     // What was not written comes first: it is why.
                     let _ = reply.send(unclean.map_or(closed, Err));
                     myself.stop(None);

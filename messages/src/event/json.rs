@@ -1,6 +1,6 @@
 //! The JSON of events: exactly the permitted keys, and unknown kinds as they are.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _, ser::SerializeMap};
 use serde_json::{Map, Value, value::RawValue};
@@ -205,6 +205,24 @@ impl Event {
     pub fn to_json(&self) -> String {
         // The types hold nothing that JSON cannot: string keys, finite numbers.
         serde_json::to_string(self).unwrap_or_else(|fault| unreachable!("event to JSON: {fault}"))
+    }
+
+    /// How long that text is, in bytes, without making it.
+    pub fn json_len(&self) -> u64 {
+        struct Count(u64);
+        impl io::Write for Count {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0 += bytes.len() as u64;
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut count = Count(0);
+        serde_json::to_writer(&mut count, self)
+            .unwrap_or_else(|fault| unreachable!("event to JSON: {fault}"));
+        count.0
     }
 
     /// Reads an event from its JSON text.

@@ -34,6 +34,7 @@ fn every_event_reads_back_as_written() {
     for text in LOG {
         let event = Event::from_json(text).unwrap_or_else(|fault| panic!("{text}: {fault}"));
         assert_eq!(event.to_json(), *text);
+        assert_eq!(event.json_len(), text.len() as u64);
     }
 }
 

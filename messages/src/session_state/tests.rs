@@ -65,7 +65,7 @@ fn an_unknown_required_kind_refuses_to_load() {
     assert!(SessionState::fold(&log, &known()).is_ok());
     push(&mut log, NewEvent::custom("x/required", json!(1)));
     let fault = SessionState::fold(&log, &known()).unwrap_err();
-    assert_eq!((fault.code(), fault.seq()), ("UNKNOWN_EVENT_KIND", 1));
+    assert_eq!((fault.code(), fault.seq()), ("FORMAT_UNSUPPORTED", 1));
     assert!(fault.to_string().contains("x/required"));
     assert!(SessionState::fold(&log, &["x/required"].into_iter().collect()).is_ok());
 }

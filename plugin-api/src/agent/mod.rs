@@ -24,7 +24,12 @@ use tokio::sync::broadcast;
 use tracing::Span;
 
 use crate::{
-    cancel::CancelToken, options::AgentOptions, scope::Scope, session::Session, slot::Gone, watch,
+    cancel::CancelToken,
+    options::{AgentOptions, Durability},
+    scope::Scope,
+    session::Session,
+    slot::Gone,
+    watch,
 };
 
 /// What can be sent: a text or content blocks, which become a user message with a fresh id, or a
@@ -191,6 +196,11 @@ impl Agent {
     /// How deep in a tree of delegations it stands; 0 for a root.
     pub fn depth(&self) -> u32 {
         self.session().header().delegation_depth.unwrap_or(0)
+    }
+
+    /// When its log is made durable.
+    pub fn durability(&self) -> Durability {
+        self.options().durability.unwrap_or_default()
     }
 
     /// Whether it runs.

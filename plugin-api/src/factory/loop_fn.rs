@@ -261,7 +261,7 @@ impl State {
     fn rest(&mut self) {
         let (agent, myself) = (self.agent.clone(), self.myself.clone());
         self.tasks.spawn(async move {
-            if agent.options().durability == Durability::Strict {
+            if agent.durability() == Durability::Strict {
                 // A failure stays with the writer, which is asked again.
                 let _ = agent.session().flush().await;
             }

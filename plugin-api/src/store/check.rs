@@ -292,7 +292,9 @@ mod tests {
 
     #[test]
     fn as_deep_as_an_append_allows_is_as_deep_as_a_reader_reads() {
-        for (levels, core) in [(125, "1"), (126, "1"), (127, "1"), (126, "[]"), (127, "[]"), (128, "1")] {
+        for (levels, core) in
+            [(125, "1"), (126, "1"), (127, "1"), (126, "[]"), (127, "[]"), (128, "1")]
+        {
             let data = format!("{}{core}{}", "[".repeat(levels), "]".repeat(levels));
             let text = format!(r#"{{"type":"x/y","seq":3,"time":1,"data":{data}}}"#);
             let mut value: serde_json::Value = serde_json::from_str(core).unwrap();

@@ -6,6 +6,8 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that meets an error has failed"))]
 
+#[cfg(any(test, feature = "faults"))]
+mod fault;
 mod index;
 pub mod journal;
 mod journal_store;
@@ -16,6 +18,8 @@ mod verify;
 #[cfg(any(test, feature = "testing"))]
 pub mod contract;
 
+#[cfg(any(test, feature = "faults"))]
+pub use fault::{FaultMoment, FaultOp, FaultPoint};
 pub use journal_store::{CompactReport, JournalReader, JournalStore, JournalStoreConfig, compact};
 pub use kind::{StoreConfig, StoreKind, open_reader};
 pub use memory::MemoryStore;

@@ -8,7 +8,10 @@ use std::{
 };
 
 use playhouse_messages::json::INTEGER_MAX;
-use playhouse_plugin_api::patterns::Patterns;
+use playhouse_plugin_api::{
+    options::{Durability, UnknownDurability},
+    patterns::Patterns,
+};
 use playhouse_stores::StoreConfig;
 use serde::Deserialize;
 use toml::Spanned;
@@ -136,6 +139,8 @@ struct StoreEntry {
     dir: Option<Spanned<PathBuf>>,
     /// `journal` or `memory`. `journal` if absent.
     kind: Option<Spanned<String>>,
+    /// `strict`, `relaxed` or `none`. `strict` if absent.
+    durability: Option<Spanned<String>>,
 }
 
 /// Reads a config's text.
@@ -248,13 +253,19 @@ impl Reader<'_> {
         }
         let calls = file.max_parallel_tool_calls.as_ref();
         let calls = calls.map(|at| self.positive(at, "max_parallel_tool_calls")).transpose()?;
-        let StoreEntry { dir: store_dir, kind } = file.store.unwrap_or_default();
+        let StoreEntry { dir: store_dir, kind, durability } = file.store.unwrap_or_default();
         let store = match kind {
             Some(kind) => match kind.get_ref().parse() {
                 Ok(found) => StoreConfig::new(found),
                 Err(fault) => return Err(self.fault(&kind, "store.kind", fault.to_string())),
             },
             None => StoreConfig::default(),
+        };
+        let durability = match durability {
+            Some(name) => name.get_ref().parse().map_err(|fault: UnknownDurability| {
+                self.fault(&name, "store.durability", fault.to_string())
+            })?,
+            None => Durability::default(),
         };
         if let Some(dir) = store_dir.as_ref().filter(|dir| dir.get_ref().as_os_str().is_empty()) {
             return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
@@ -270,6 +281,7 @@ impl Reader<'_> {
             tools: self.tools(file.tools)?,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,
+            durability,
         })
     }
 

@@ -120,6 +120,15 @@ impl ClientTools {
         calls.waiting.clear();
     }
 
+    /// As [`ClientTools::client_gone`], and no agent sees its tools any more.
+    pub(super) fn leave(&self) {
+        self.client_gone();
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        for (_, registration) in std::mem::take(&mut *registered) {
+            registration.remove();
+        }
+    }
+
     /// A call, registered to be answered; `None` if nobody is there to answer.
     fn begin(&self) -> Option<(String, oneshot::Receiver<Answer>)> {
         let id = format!("tool-{}", self.next.fetch_add(1, Ordering::Relaxed));

@@ -1,6 +1,6 @@
 //! What a client may ask for.
 
-use std::{path::PathBuf, sync::Arc};
+use std::sync::Arc;
 
 use playhouse_messages::{
     content::ContentBlock,
@@ -9,25 +9,17 @@ use playhouse_messages::{
     message::{Message, SharedMessage, Source},
     session::InboxEdit,
 };
-use playhouse_plugin_api::{
-    agent::Agent,
-    creation::{AgentHandle, NewAgent},
-    options::AgentOptions,
-};
-use playhouse_supervisor::harness::Harness;
+use playhouse_plugin_api::{agent::Agent, creation::AgentHandle};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
 use super::{
     client_tools::{ClientTools, Description},
+    connection::Desk,
     images::{self, InlineImage},
+    make::Make,
     notify::Told,
     wire::{RpcError, to_json},
-};
-use crate::cli::{
-    config::AgentConfig,
-    house,
-    providers::{DEFAULT_MODEL, Providers},
 };
 
 /// Events that one `session/log` gives unless told otherwise, and at most.
@@ -35,30 +27,13 @@ const LOG_PAGE: u64 = 1000;
 
 /// What requests are served from.
 pub(super) struct Server {
-    pub(super) harness: Harness,
-    pub(super) providers: Providers,
-    pub(super) agents: Vec<AgentConfig>,
+    pub(super) desk: Desk,
     pub(super) told: Told,
     pub(super) tools: Arc<ClientTools>,
 }
 
 /// JSON text, or why there is none.
 pub(super) type Answer = Result<String, RpcError>;
-
-#[derive(Deserialize, Default)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct MakeParams {
-    id: Option<String>,
-    session_id: Option<String>,
-    agent: Option<String>,
-    provider: Option<String>,
-    model: Option<String>,
-    reasoning_effort: Option<String>,
-    max_tokens: Option<u64>,
-    max_steps: Option<u32>,
-    max_depth: Option<u32>,
-    cwd: Option<PathBuf>,
-}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -159,8 +134,8 @@ impl Server {
     /// mailbox before the first wait gets there in that order.
     pub(super) async fn serve(self: Arc<Self>, method: String, params: Value) -> Answer {
         match method.as_str() {
-            "agent/create" => self.make(read(params)?, false).await,
-            "agent/resume" => self.make(read(params)?, true).await,
+            "agent/create" => self.make(read(params)?, Make::Fresh).await,
+            "agent/resume" => self.make(read(params)?, Make::Stored).await,
             "agent/prompt" => self.prompt(read(params)?).await,
             "agent/send" => self.send(read(params)?, None).await,
             "agent/followup" => self.send(read(params)?, Some((InboxTarget::NextTurn, true))).await,
@@ -177,6 +152,7 @@ impl Server {
             "attachment/put" => self.put_attachment(read(params)?).await,
             "config/set" => self.configure(read(params)?),
             "session/log" => self.log(read(params)?).await,
+            "session/fork" => self.make(read(params)?, Make::Fork).await,
             "session/flush" => self.flush(read(params)?).await,
             "session/usage" => self.usage(read::<SessionParams>(params)?.session.into()).await,
             "tool/register" => self.register(read(params)?),
@@ -186,7 +162,7 @@ impl Server {
     }
 
     pub(super) fn agent(&self, id: &str) -> Result<Agent, RpcError> {
-        self.harness.agent(&SessionId::from(id)).ok_or_else(|| {
+        self.desk.harness.agent(&SessionId::from(id)).ok_or_else(|| {
             let text = format!(
                 "no agent \"{id}\" is live; make one with agent/create, or agent/resume its session"
             );
@@ -195,73 +171,7 @@ impl Server {
     }
 
     fn message_id(&self) -> MessageId {
-        self.harness.world().ids.message()
-    }
-
-    async fn make(&self, params: MakeParams, resume: bool) -> Answer {
-        let new = self.new_agent(&params)?;
-        let id = match (params.id, params.session_id, resume) {
-            (id, None, false) => id,
-            (None, Some(id), true) => Some(id),
-            (_, _, false) => {
-                let text = "agent/create takes an `id`; `sessionId` is for agent/resume";
-                return Err(RpcError::invalid_params(text));
-            }
-            (_, _, true) => {
-                let text = "agent/resume takes exactly a `sessionId`";
-                return Err(RpcError::invalid_params(text));
-            }
-        };
-        let made = match (id, resume) {
-            (Some(id), true) => self.harness.resume(id, new).await,
-            (Some(id), false) => self.harness.create(new.id(id)).await,
-            (None, _) => self.harness.create(new).await,
-        };
-        let agent = made.map_err(|error| RpcError::from(error.0))?;
-        self.told.joined(&agent).await;
-        ok(json!({"agent": agent.id(), "events": agent.session().log().len()}))
-    }
-
-    fn new_agent(&self, params: &MakeParams) -> Result<NewAgent, RpcError> {
-        let entry = match &params.agent {
-            None => None,
-            Some(label) => {
-                let found = self.agents.iter().find(|agent| agent.id == *label);
-                let missing = || {
-                    let text = format!("the config has no agent \"{label}\"; add an [[agent]]");
-                    RpcError::application("UNKNOWN_AGENT_CONFIG", text)
-                };
-                Some(found.ok_or_else(missing)?)
-            }
-        };
-        let mut options = entry.map_or_else(
-            || AgentOptions::new().model(DEFAULT_MODEL.0, DEFAULT_MODEL.1),
-            house::options,
-        );
-        match (&params.provider, &params.model) {
-            (None, None) => {}
-            (Some(provider), Some(model)) => options = options.model(provider, model),
-            _ => return Err(RpcError::invalid_params("`provider` and `model` go together")),
-        }
-        if let Some(effort) = &params.reasoning_effort {
-            options = options.reasoning_effort(effort);
-        }
-        if let Some(max) = params.max_tokens {
-            options = options.max_tokens(max);
-        }
-        if let Some(max) = params.max_steps {
-            options = options.max_steps(max);
-        }
-        if let Some(max) = params.max_depth {
-            options = options.max_depth(max);
-        }
-        if let Some(model) = &options.model {
-            self.providers.check(&model.provider)?;
-        }
-        let cwd = params.cwd.as_deref().or_else(|| entry.and_then(|agent| agent.cwd.as_deref()));
-        let new = NewAgent::new(options).cwd(house::working_dir(cwd)?);
-        let declared = params.model.is_some() || entry.is_some_and(|agent| agent.model.is_some());
-        Ok(if declared { house::declaring(new) } else { new })
+        self.desk.harness.world().ids.message()
     }
 
     /// The message that is meant, and whether its id is the client's, so that sending it again is no
@@ -271,7 +181,7 @@ impl Server {
         let (content, message) = match (text, content, message) {
             (Some(text), None, None) => (vec![ContentBlock::text(text)], None),
             (None, Some(content), None) => {
-                let store = &*self.harness.world().attachments;
+                let store = &*self.desk.harness.world().attachments;
                 (images::blocks(store, content).await?, None)
             }
             (None, None, Some(message)) if message_id.is_none() => (Vec::new(), Some(message)),
@@ -350,7 +260,7 @@ impl Server {
                 let text = "`tree` drops pending input everywhere: it excludes `keepInbox`";
                 return Err(RpcError::invalid_params(text));
             }
-            (true, false) => self.harness.cancel_tree(&agent, cause),
+            (true, false) => self.desk.harness.cancel_tree(&agent, cause),
             (false, keep_inbox) => {
                 agent.cancel_with(cause, keep_inbox);
                 1
@@ -379,7 +289,7 @@ impl Server {
     }
 
     fn list(&self) -> Answer {
-        let agents = self.harness.agents();
+        let agents = self.desk.harness.agents();
         let agents: Vec<_> = agents
             .iter()
             .map(|agent| {
@@ -416,13 +326,13 @@ impl Server {
     }
 
     async fn put_attachment(&self, image: InlineImage) -> Answer {
-        let attachment = image.put(&*self.harness.world().attachments).await?;
+        let attachment = image.put(&*self.desk.harness.world().attachments).await?;
         ok(json!({"attachment": attachment}))
     }
 
     fn configure(&self, params: ConfigParams) -> Answer {
         let calls = params.max_parallel_tool_calls;
-        if !self.harness.world().limits.set_max_parallel_tool_calls(calls) {
+        if !self.desk.harness.world().limits.set_max_parallel_tool_calls(calls) {
             return Err(RpcError::invalid_params("`maxParallelToolCalls` must be positive"));
         }
         ok(json!({"maxParallelToolCalls": calls}))
@@ -432,14 +342,14 @@ impl Server {
         let limit = params.limit.unwrap_or(LOG_PAGE).min(LOG_PAGE);
         let id = SessionId::from(params.session);
         let until = params.from.saturating_add(limit);
-        let (events, end) = match self.harness.agent(&id) {
+        let (events, end) = match self.desk.harness.agent(&id) {
             Some(agent) => {
                 let log = agent.session().log();
                 let events = log.range(params.from..until).map(|event| event.to_json());
                 (events.collect::<Vec<_>>(), log.len())
             }
             None => {
-                let Some(store) = self.harness.world().store.clone() else {
+                let Some(store) = self.desk.harness.world().store.clone() else {
                     return Err(RpcError::application("NO_STORE", "there is no store"));
                 };
                 let stored = store.read(&id).await?;
@@ -469,9 +379,9 @@ impl Server {
     fn register(&self, tool: Description) -> Answer {
         let scope = match &tool.agent {
             Some(agent) => self.agent(agent)?.scope().clone(),
-            None => self.harness.world().scope.clone(),
+            None => self.desk.harness.world().scope.clone(),
         };
-        self.tools.register(tool, self.harness.world().tools.registry(), &scope)?;
+        self.tools.register(tool, self.desk.harness.world().tools.registry(), &scope)?;
         ok(json!({}))
     }
 

@@ -31,7 +31,7 @@ impl Server {
         let agent = self.agent(&agent)?;
         let choice = ModelChoice { provider, model, reasoning_effort };
         if !choice.provider.is_empty() {
-            self.providers.check(&choice.provider)?;
+            self.desk.providers.check(&choice.provider)?;
         }
         let selected = agent.model().select(choice).await?;
         self.told.all(&agent).await;

@@ -15,7 +15,7 @@ impl From<MeterError> for RpcError {
 impl Server {
     /// Meters a live session, or a stored one.
     pub(super) async fn usage(&self, id: SessionId) -> Result<String, RpcError> {
-        let log = match (self.harness.agent(&id), self.harness.world().store.clone()) {
+        let log = match (self.desk.harness.agent(&id), self.desk.harness.world().store.clone()) {
             (Some(agent), _) => agent.session().log(),
             (None, Some(store)) => store.read(&id).await?.log()?,
             (None, None) => return Err(RpcError::application("NO_STORE", "there is no store")),

@@ -1,6 +1,9 @@
 //! `playhouse sessions`: what a store holds. What only looks takes no lock and changes nothing, so it
 //! works beside a running harness.
 
+mod export;
+mod fork;
+mod import;
 mod list;
 mod show;
 mod transcript;
@@ -14,7 +17,10 @@ use playhouse_messages::{
     header::{Origin, SessionHeader},
     id::SessionId,
 };
-use playhouse_plugin_api::store::{ListQuery, SessionStat, StoreReader};
+use playhouse_plugin_api::{
+    fork::ForkPoint,
+    store::{ListQuery, SessionStat, StoreReader},
+};
 use playhouse_stores::open_reader;
 use serde_json::{Value, json};
 
@@ -25,7 +31,8 @@ use super::{
     output::{Format, tame},
 };
 
-/// Lists, shows and verifies stored sessions; works beside a running harness.
+/// Lists, shows, verifies, forks, exports and imports stored sessions. Whatever only reads works beside
+/// a running harness.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Sessions {
@@ -44,11 +51,29 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Makes a session that begins as a copy of another one, and prints its id. Needs the store for
+    /// itself; a running `playhouse rpc` forks by `session/fork`.
+    Fork {
+        /// Which session to fork; it is not changed.
+        id: String,
+        /// The last event that the fork inherits, by its seq [default: the last one].
+        #[arg(long, value_name = "SEQ")]
+        at: Option<u64>,
+        /// The fork's id [default: a fresh one].
+        #[arg(long = "id", value_name = "NEW")]
+        new: Option<String>,
+        #[command(flatten)]
+        common: Common,
+    },
     /// Shows which session delegated to which.
     Tree(Common),
     /// Reads every byte, folds every log and holds it against the invariants; exits with 6 if anything
     /// is damaged.
     Verify(Common),
+    /// Writes sessions as JSON lines, with their images.
+    Export(export::Export),
+    /// Reads exported sessions, and logs of the reference harness, into a store.
+    Import(import::Import),
 }
 
 /// What all of these commands take.
@@ -93,8 +118,14 @@ impl Sessions {
         match self.command {
             Command::List(common) => list::run(&common).await,
             Command::Show { id, common } => show::run(&SessionId::from(id), &common).await,
+            Command::Fork { id, at, new, common } => {
+                let from = ForkPoint { session: id.into(), boundary: at };
+                fork::run(from, new.map(SessionId::from), &common).await
+            }
             Command::Tree(common) => tree::run(&common).await,
             Command::Verify(common) => verify::run(&common).await,
+            Command::Export(export) => export::run(export).await,
+            Command::Import(import) => import::run(import).await,
         }
     }
 }

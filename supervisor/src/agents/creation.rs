@@ -28,6 +28,7 @@ use playhouse_plugin_api::{
     agent::{Agent, AgentCell, AgentParts, Disposal},
     cancel::CancelToken,
     creation::{AgentHandle, NewAgent},
+    fork::ForkPoint,
     points::{Created, CreatedFrom},
     registry::{Making, Reservation, ReserveError},
     scope::Scope,
@@ -41,22 +42,42 @@ use super::{
     maker::{Maker, shutting_down},
 };
 
-fn store_failure(error: StoreError) -> Failure {
+pub(super) fn store_failure(error: StoreError) -> Failure {
     Failure::new(error.code(), error.to_string())
 }
 
+/// What the session of a new agent is made from.
+pub(super) enum Basis {
+    /// Nothing, or the seed of the request.
+    Fresh,
+    /// What is stored under the id.
+    Stored,
+    /// Another session's history.
+    Fork(ForkPoint),
+}
+
+impl Basis {
+    fn source(&self) -> CreatedFrom {
+        match self {
+            Self::Fresh | Self::Fork(_) => CreatedFrom::Startup,
+            Self::Stored => CreatedFrom::Resume,
+        }
+    }
+}
+
 /// A session that was claimed and built, and is not in the world yet.
-struct Prepared {
-    core: SessionCore,
-    handle: Option<Arc<dyn SessionWriter>>,
-    stored: u64,
-    inherited_event_count: u64,
+pub(super) struct Prepared {
+    pub(super) core: SessionCore,
+    pub(super) handle: Option<Arc<dyn SessionWriter>>,
+    /// How many of its events are durable.
+    pub(super) stored: u64,
+    pub(super) inherited_event_count: u64,
 }
 
 /// One creation under way.
 pub(super) struct Creation<'a> {
-    maker: &'a Maker,
-    id: SessionId,
+    pub(super) maker: &'a Maker,
+    pub(super) id: SessionId,
     owner: Scope,
     cancel: CancelToken,
 }
@@ -65,14 +86,14 @@ impl Creation<'_> {
     pub(super) async fn run(
         maker: &Maker,
         new: NewAgent,
-        from: CreatedFrom,
+        basis: Basis,
         cancel: CancelToken,
     ) -> Result<Agent, Failure> {
         let world = &maker.world;
-        let id = match (&new.id, from) {
+        let id = match (&new.id, &basis) {
             (Some(id), _) => id.clone(),
-            (None, CreatedFrom::Startup) => world.ids.session(),
-            (None, CreatedFrom::Resume) => {
+            (None, Basis::Fresh | Basis::Fork(_)) => world.ids.session(),
+            (None, Basis::Stored) => {
                 return Err(Failure::new("INVALID_ARGUMENT", "resume needs a session id"));
             }
         };
@@ -85,19 +106,20 @@ impl Creation<'_> {
             cancel: creation.cancel.clone(),
         };
         let reservation = world.agents.reserve(creation.id.clone(), making).map_err(|refused| {
-            let code = match (&refused, from) {
-                (ReserveError::Taken { .. }, CreatedFrom::Resume) => "SESSION_ALREADY_OWNED",
+            let code = match (&refused, &basis) {
+                (ReserveError::Taken { .. }, Basis::Stored) => "SESSION_ALREADY_OWNED",
                 _ => refused.code(),
             };
             Failure::new(code, refused.to_string())
         })?;
         // The owner may have disposed what it owns while this one was not yet among it.
         creation.wanted()?;
-        let prepared = match from {
-            CreatedFrom::Startup => creation.fresh(&new).await?,
-            CreatedFrom::Resume => creation.stored().await?,
+        let prepared = match &basis {
+            Basis::Fresh => creation.fresh(&new).await?,
+            Basis::Stored => creation.stored().await?,
+            Basis::Fork(at) => creation.forked(&new, at).await?,
         };
-        creation.publish(new, from, prepared, reservation).await
+        creation.publish(new, basis.source(), prepared, reservation).await
     }
 
     fn check(&self, new: &NewAgent) -> Result<(), Failure> {
@@ -129,7 +151,10 @@ impl Creation<'_> {
     }
 
     /// Awaits until the creation is given up, which makes an error of it.
-    async fn while_wanted<T>(&self, wait: impl Future<Output = T>) -> Result<T, Failure> {
+    pub(super) async fn while_wanted<T>(
+        &self,
+        wait: impl Future<Output = T>,
+    ) -> Result<T, Failure> {
         let done = tokio::select! {
             biased;
             () = self.cancel.cancelled() => None,
@@ -144,11 +169,15 @@ impl Creation<'_> {
     }
 
     /// A claim that arrives after the creation was given up is given back.
-    async fn claim<T: Send + 'static>(
+    pub(super) async fn claim<T, F>(
         &self,
         open: impl Future<Output = Result<T, StoreError>> + Send + 'static,
-        handle_of: fn(&T) -> Arc<dyn SessionWriter>,
-    ) -> Result<T, Failure> {
+        give_back: impl FnOnce(T) -> F + Send + 'static,
+    ) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = ()> + Send,
+    {
         let mut opening = self.maker.claims.spawn(open);
         match self.while_wanted(&mut opening).await {
             Ok(Ok(opened)) => opened.map_err(store_failure),
@@ -156,8 +185,7 @@ impl Creation<'_> {
             Err(given_up) => {
                 self.maker.claims.spawn(async move {
                     if let Ok(Ok(late)) = opening.await {
-                        // Nothing was written; there is nobody to tell.
-                        let _ = handle_of(&late).close().await;
+                        give_back(late).await;
                     }
                 });
                 Err(given_up)
@@ -184,7 +212,7 @@ impl Creation<'_> {
             None => None,
             Some(store) => {
                 let create = async move { store.create(&header, 0).await };
-                Some(self.claim(create, Arc::clone).await?)
+                Some(self.claim(create, release).await?)
             }
         };
         Ok(Prepared { core, handle, stored: 0, inherited_event_count: 0 })
@@ -199,7 +227,7 @@ impl Creation<'_> {
         };
         let id = self.id.clone();
         let open = async move { store.open_write(&id).await };
-        let (handle, stored) = self.claim(open, |(handle, _)| handle.clone()).await?;
+        let (handle, stored) = self.claim(open, |(handle, _)| release(handle)).await?;
         match self.rebuild(stored) {
             Ok((core, stored, inherited_event_count)) => {
                 Ok(Prepared { core, handle: Some(handle), stored, inherited_event_count })
@@ -226,7 +254,11 @@ impl Creation<'_> {
         Ok((core, len, inherited_event_count))
     }
 
-    fn load(&self, header: Arc<SessionHeader>, log: Log) -> Result<SessionCore, Failure> {
+    pub(super) fn load(
+        &self,
+        header: Arc<SessionHeader>,
+        log: Log,
+    ) -> Result<SessionCore, Failure> {
         SessionCore::load(header, log, &self.maker.world.known)
             .map_err(|fault| Failure::new(fault.code(), format!("session `{}`: {fault}", self.id)))
     }
@@ -262,14 +294,23 @@ impl Creation<'_> {
             }
         };
         let known = world.known.clone();
-        let cell = SessionCell::new(&core, inherited_event_count, known, handle, stored);
+        let cell = SessionCell::new(
+            &core,
+            inherited_event_count,
+            known,
+            handle,
+            stored,
+            world.undurable.clone(),
+        );
         let runtime_parent =
-            new.runtime_parent.clone().or_else(|| core.header().parent_session.clone());
+            new.runtime_parent.clone().or_else(|| core.header().delegated_by().cloned());
+        let mut options = new.options.clone();
+        options.durability.get_or_insert(world.durability);
         let agent = Agent::new(AgentCell::new(AgentParts {
             session: Session::new(cell),
             scope,
             owner: self.owner.clone(),
-            options: new.options.clone(),
+            options,
             lineage: world.agents.lineage_below(runtime_parent.as_ref()),
             registry: world.agents.clone(),
             ids: world.ids.clone(),
@@ -368,6 +409,12 @@ impl Creation<'_> {
             tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
         }
     }
+}
+
+/// Gives a claim back by which nothing was written.
+async fn release(handle: Arc<dyn SessionWriter>) {
+    // There is nobody to tell.
+    let _ = handle.close().await;
 }
 
 /// The stored stream, if its attempt has no settlement in the log.

@@ -143,7 +143,7 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
         let closed = handle.close().await;
         failures.extend(closed.err().map(|error| Failure::new(error.code(), error.to_string())));
     }
-    session.cell().writer.close();
+    session.cell().close_writer();
     session.cell().feed().close();
     let announced = world.agents.remove(agent);
     agent.cell().set_disposal(Disposal::Disposed);
@@ -159,7 +159,7 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
 
 /// Releases an agent that no supervisor took over.
 pub async fn discard(world: &World, agent: &Agent) -> Result<(), Failure> {
-    agent.session().cell().writer.close();
+    agent.session().cell().close_writer();
     release(world, agent, Vec::new()).await
 }
 

@@ -8,13 +8,16 @@ use playhouse_plugin_api::{
     agent::Agent,
     cancel::CancelToken,
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
-    points::CreatedFrom,
+    fork::ForkPoint,
     world::World,
 };
 use ractor::ActorRef;
 use tokio_util::task::TaskTracker;
 
-use super::{creation::Creation, disposal};
+use super::{
+    creation::{Basis, Creation},
+    disposal,
+};
 
 /// Makes the agents of a harness.
 #[derive(Debug, Clone)]
@@ -63,7 +66,7 @@ impl Maker {
     fn make(
         &self,
         new: NewAgent,
-        from: CreatedFrom,
+        basis: Basis,
     ) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
         let maker = self.clone();
         Box::pin(async move {
@@ -75,7 +78,7 @@ impl Maker {
             let tracker = maker.tasks.clone();
             let (runtime, tasks) = (tokio::runtime::Handle::current(), tracker.clone());
             let creation = async move {
-                let agent = Creation::run(&maker, new, from, cancel).await?;
+                let agent = Creation::run(&maker, new, basis, cancel).await?;
                 Ok::<_, Failure>(Undelivered { agent: Some(agent), tasks, runtime })
             };
             let ended = tracker.spawn(creation).await;
@@ -91,11 +94,19 @@ impl Maker {
 
 impl AgentMaker for Maker {
     fn create(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
-        self.make(new, CreatedFrom::Startup)
+        self.make(new, Basis::Fresh)
     }
 
     fn resume(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
-        self.make(new, CreatedFrom::Resume)
+        self.make(new, Basis::Stored)
+    }
+
+    fn fork(
+        &self,
+        from: ForkPoint,
+        new: NewAgent,
+    ) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
+        self.make(new, Basis::Fork(from))
     }
 }
 

@@ -6,6 +6,7 @@
 
 mod creation;
 pub mod disposal;
+mod forking;
 pub mod maker;
 pub mod root;
 pub mod supervisor;

@@ -87,7 +87,7 @@ impl Supervision {
             }
             Part::Writer => {
                 let Some(handle) = cell.handle().cloned() else {
-                    cell.writer.close();
+                    cell.close_writer();
                     return Ok(());
                 };
                 let args = WriterArgs { cell: cell.clone(), handle };
@@ -157,7 +157,7 @@ impl Supervision {
                     match part {
                         Part::Agent => agent.cell().actor.close(),
                         Part::Session => cell.appender.close(),
-                        Part::Writer => cell.writer.close(),
+                        Part::Writer => cell.close_writer(),
                     }
                 }
                 self.give_up(failure, myself);

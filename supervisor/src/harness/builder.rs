@@ -13,7 +13,7 @@ use playhouse_plugin_api::{
     clock::{Clock, Ids, SystemClock, UuidIds},
     factory::AgentFactory,
     llm::LlmRegistry,
-    options::Limits,
+    options::{Durability, Limits},
     plugin::{Plugin, WORLD_SERVICE},
     points::Hooks,
     prompt::{PromptRegistry, ToolOffer},
@@ -22,6 +22,7 @@ use playhouse_plugin_api::{
     service::Services,
     store::Store,
     tool::{ToolBatchExecutor, ToolPipeline, ToolRegistry},
+    undurable::Undurable,
     validators::{ValidatorFilter, Validators},
     watch,
     world::{Providers, World},
@@ -52,6 +53,7 @@ pub struct HarnessBuilder {
     invariants: bool,
     validators: ValidatorFilter,
     limits: Limits,
+    durability: Durability,
     plugin_limits: RestartLimits,
 }
 
@@ -95,6 +97,7 @@ impl HarnessBuilder {
             invariants: cfg!(debug_assertions),
             validators: ValidatorFilter::default(),
             limits: Limits::new(),
+            durability: Durability::default(),
             plugin_limits: RestartLimits::default(),
         }
     }
@@ -189,10 +192,27 @@ impl HarnessBuilder {
         self
     }
 
+    /// When logs are made durable, for agents whose options do not say:
+    /// [`AgentOptions::durability`](playhouse_plugin_api::options::AgentOptions::durability)
+    /// overrules it. [`Durability::Strict`] unless told otherwise.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        self
+    }
+
     /// How long started tools and hooks are awaited after a cancel.
     #[must_use]
     pub fn grace(mut self, grace: Duration) -> Self {
         self.limits.grace = grace;
+        self
+    }
+
+    /// How many bytes all sessions together may have accepted and not made durable before senders and
+    /// streams wait for the store; 64 MiB unless told otherwise. A machine of 256 MiB does well with 4.
+    #[must_use]
+    pub fn undurable_bytes(mut self, bytes: u64) -> Self {
+        self.limits.undurable_bytes = bytes;
         self
     }
 
@@ -223,10 +243,12 @@ impl HarnessBuilder {
             services: Services::new(),
             agents: AgentRegistry::new(),
             store: self.store,
+            undurable: Undurable::new(self.limits.undurable_bytes),
             attachments: self.attachments,
             known: Arc::new(self.known),
             validators: Validators::new(self.validators),
             limits: self.limits,
+            durability: self.durability,
             executor,
             factory: self.factory,
             providers: Providers::new(),

@@ -18,6 +18,7 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     agent::Agent,
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
+    fork::ForkPoint,
     plugin::Plugin,
     store::EventBatch,
     tool::Tool,
@@ -84,6 +85,26 @@ impl Harness {
         new: NewAgent,
     ) -> Result<AgentHandle, CreateError> {
         self.inner.maker.resume(new.id(id)).await
+    }
+
+    /// Makes an agent over a copy of a session's log, up to an event or whole: see
+    /// [`AgentMaker::fork`].
+    ///
+    /// ```
+    /// # use playhouse_plugin_api::{creation::{CreateError, NewAgent}, fork::ForkPoint, options::AgentOptions};
+    /// # use playhouse_supervisor::harness::Harness;
+    /// # async fn run(harness: &Harness, options: AgentOptions) -> Result<(), CreateError> {
+    /// let all_of_it = harness.fork("the-novel", NewAgent::new(options.clone())).await?;
+    /// let new = NewAgent::new(options).id("another-ending");
+    /// let up_to_event_41 = harness.fork(ForkPoint::at("the-novel", 41), new).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn fork(
+        &self,
+        from: impl Into<ForkPoint>,
+        new: NewAgent,
+    ) -> Result<AgentHandle, CreateError> {
+        self.inner.maker.fork(from.into(), new).await
     }
 
     /// The live agent of this id.
@@ -239,7 +260,7 @@ async fn watch_root(root: JoinHandle<()>, maker: Maker, state: watch::Sender<Har
         agent.cell().supervisor.close();
         agent.cell().actor.close();
         agent.session().cell().appender.close();
-        agent.session().cell().writer.close();
+        agent.session().cell().close_writer();
         agent.cell().set_disposal(playhouse_plugin_api::agent::Disposal::Disposed);
         if world.agents.remove(&agent) {
             world.hooks.disposed.tell(agent.scope(), &agent);

@@ -16,6 +16,11 @@ impl Client {
         Self { running: house.spawn(&["rpc"]), next: 1 }
     }
 
+    /// One that talks to the process that has the house's store.
+    pub fn attach(house: &House) -> Self {
+        Self { running: house.spawn(&["rpc", "--attach"]), next: 1 }
+    }
+
     /// Asks, without waiting for the answer.
     pub fn ask(&mut self, method: &str, params: Value) -> u64 {
         let id = self.next;

@@ -94,7 +94,10 @@ async fn b9_two_flushes_at_once_share_one_write_and_one_sync() {
     rig.medium.begun(1).await;
     let (one, two) = (rig.flushing().await, rig.flushing().await);
     rig.medium.release();
-    assert_eq!((code(one.await.unwrap()), code(two.await.unwrap())), ("true".into(), "true".into()));
+    assert_eq!(
+        (code(one.await.unwrap()), code(two.await.unwrap())),
+        ("true".into(), "true".into())
+    );
     assert_eq!((rig.medium.tried(Op::Append), rig.medium.tried(Op::Flush)), (1, 1));
 }
 

@@ -25,6 +25,7 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     session::{Session, SessionCell, SessionError},
     store::{EventBatch, SessionWriter, StoreError},
+    undurable::Undurable,
 };
 use ractor::{Actor, ActorRef};
 use serde_json::json;
@@ -202,7 +203,7 @@ impl Rig {
         let core = SessionCore::load(header, Log::new(), &known).unwrap();
         let medium = Medium::new();
         let handle: Arc<dyn SessionWriter> = Arc::new(Handle(Arc::clone(&medium)));
-        let cell = SessionCell::new(&core, 0, known, Some(handle), 0);
+        let cell = SessionCell::new(&core, 0, known, Some(handle), 0, Undurable::new(0));
         let rig = Self { core, cell, medium, commands: 0 };
         rig.spawn().await;
         rig
@@ -210,10 +211,8 @@ impl Rig {
 
     /// Starts a writer, as the supervisor does.
     async fn spawn(&self) -> ActorRef<WriterMessage> {
-        let args = WriterArgs {
-            cell: self.cell.clone(),
-            handle: Arc::clone(self.cell.handle().unwrap()),
-        };
+        let args =
+            WriterArgs { cell: self.cell.clone(), handle: Arc::clone(self.cell.handle().unwrap()) };
         let (actor, _) = Actor::spawn(None, WriterActor, args).await.unwrap();
         self.cell.writer.fill(actor.clone());
         actor

@@ -130,7 +130,8 @@ async fn persistence_26_of_three_flushes_one_fails_one_works_and_one_closes() {
 #[tokio::test(start_paused = true)]
 async fn persistence_27_a_session_without_a_store_has_nobody_to_flush() {
     let rig = Rig::new("s").await;
-    let cell = SessionCell::new(&rig.core, 0, Arc::new(KnownKinds::new()), None, 0);
+    let cell =
+        SessionCell::new(&rig.core, 0, Arc::new(KnownKinds::new()), None, 0, Undurable::new(0));
     cell.writer.close();
     let session = Session::new(cell);
     assert!(!session.flush().await.unwrap());

@@ -145,7 +145,14 @@ fn agent(scope: &Scope) -> Agent {
     let header = Arc::new(SessionHeader::new("agent".into(), 0));
     let known = Arc::new(KnownKinds::default());
     let core = SessionCore::load(header, Log::default(), &known).unwrap();
-    let session = Session::new(SessionCell::new(&core, 0, known, None, 0));
+    let session = Session::new(SessionCell::new(
+        &core,
+        0,
+        known,
+        None,
+        0,
+        crate::undurable::Undurable::new(0),
+    ));
     let options = AgentOptions::default();
     let (owner, ids) = (scope.clone(), Arc::new(UuidIds));
     Agent::new(AgentCell::new(AgentParts {

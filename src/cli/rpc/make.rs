@@ -1,0 +1,124 @@
+//! How a client makes agents.
+
+use std::path::PathBuf;
+
+use playhouse_messages::{event::Seq, id::SessionId};
+use playhouse_plugin_api::{creation::NewAgent, fork::ForkPoint, options::AgentOptions};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{
+    methods::{Answer, Server, ok},
+    wire::RpcError,
+};
+use crate::cli::{house, providers::DEFAULT_MODEL};
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct MakeParams {
+    id: Option<String>,
+    session_id: Option<String>,
+    agent: Option<String>,
+    provider: Option<String>,
+    model: Option<String>,
+    reasoning_effort: Option<String>,
+    max_tokens: Option<u64>,
+    max_steps: Option<u32>,
+    max_depth: Option<u32>,
+    cwd: Option<PathBuf>,
+    session: Option<String>,
+    at: Option<Seq>,
+}
+
+/// What an agent is made over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Make {
+    Fresh,
+    Stored,
+    Fork,
+}
+
+impl Server {
+    pub(super) async fn make(&self, params: MakeParams, make: Make) -> Answer {
+        let mut new = self.new_agent(&params)?;
+        let MakeParams { id, session_id, session, at, cwd, .. } = params;
+        let made = match (make, id, session_id, session, at) {
+            (Make::Fresh, id, None, None, None) => {
+                new.id = id.map(SessionId::from);
+                self.desk.harness.create(new).await
+            }
+            (Make::Stored, None, Some(id), None, None) => self.desk.harness.resume(id, new).await,
+            (Make::Fork, id, None, Some(session), boundary) => {
+                new.id = id.map(SessionId::from);
+                if cwd.is_none() {
+                    // The source's.
+                    new.cwd = None;
+                }
+                self.desk.harness.fork(ForkPoint { session: session.into(), boundary }, new).await
+            }
+            (Make::Fresh, ..) => {
+                let text = "agent/create takes an `id`; `sessionId` is for agent/resume, \
+                            `session` and `at` are for session/fork";
+                return Err(RpcError::invalid_params(text));
+            }
+            (Make::Stored, ..) => {
+                let text = "agent/resume takes exactly a `sessionId`";
+                return Err(RpcError::invalid_params(text));
+            }
+            (Make::Fork, ..) => {
+                let text = "session/fork takes a `session`, and perhaps `at` and `id`";
+                return Err(RpcError::invalid_params(text));
+            }
+        };
+        let agent = made.map_err(|error| RpcError::from(error.0))?;
+        self.told.joined(&agent).await;
+        let (session, events) = (agent.session(), agent.session().log().len());
+        let mut answer = json!({"agent": agent.id(), "events": events});
+        if make == Make::Fork {
+            answer["inherited"] = session.inherited_event_count().into();
+        }
+        ok(answer)
+    }
+
+    fn new_agent(&self, params: &MakeParams) -> Result<NewAgent, RpcError> {
+        let entry = match &params.agent {
+            None => None,
+            Some(label) => {
+                let found = self.desk.agents.iter().find(|agent| agent.id == *label);
+                let missing = || {
+                    let text = format!("the config has no agent \"{label}\"; add an [[agent]]");
+                    RpcError::application("UNKNOWN_AGENT_CONFIG", text)
+                };
+                Some(found.ok_or_else(missing)?)
+            }
+        };
+        let mut options = entry.map_or_else(
+            || AgentOptions::new().model(DEFAULT_MODEL.0, DEFAULT_MODEL.1),
+            house::options,
+        );
+        match (&params.provider, &params.model) {
+            (None, None) => {}
+            (Some(provider), Some(model)) => options = options.model(provider, model),
+            _ => return Err(RpcError::invalid_params("`provider` and `model` go together")),
+        }
+        if let Some(effort) = &params.reasoning_effort {
+            options = options.reasoning_effort(effort);
+        }
+        if let Some(max) = params.max_tokens {
+            options = options.max_tokens(max);
+        }
+        if let Some(max) = params.max_steps {
+            options = options.max_steps(max);
+        }
+        if let Some(max) = params.max_depth {
+            options = options.max_depth(max);
+        }
+        if let Some(model) = &options.model {
+            self.desk.providers.check(&model.provider)?;
+        }
+        let cwd = params.cwd.as_deref().or_else(|| entry.and_then(|agent| agent.cwd.as_deref()));
+        let new = NewAgent::new(options).cwd(house::working_dir(cwd)?);
+        let declared = params.model.is_some() || entry.is_some_and(|agent| agent.model.is_some());
+        Ok(if declared { house::declaring(new) } else { new })
+    }
+}
