@@ -1,6 +1,6 @@
 //! Nothing acknowledged is lost: recovery, checkpoints, forks and shutdown, over harnesses on real
 //! stores.
 
-mod checkpoints;
 mod contract;
+mod policy;
 mod rig;
