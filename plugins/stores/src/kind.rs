@@ -7,7 +7,11 @@ use std::sync::Arc;
 
 use playhouse_plugin_api::store::{Store, StoreError, StoreReader};
 
-use crate::{JournalReader, JournalStore, JournalStoreConfig, MemoryStore};
+use crate::jsonl::{JOURNAL_WORD, WORD};
+use crate::{
+    JournalReader, JournalStore, JournalStoreConfig, JsonlConfig, JsonlReader, JsonlStore,
+    MemoryStore,
+};
 
 /// The kinds of stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -15,18 +19,21 @@ use crate::{JournalReader, JournalStore, JournalStoreConfig, MemoryStore};
 pub enum StoreKind {
     /// A journal with an index over it: the default.
     Journal,
+    /// A readable file of JSON lines a session.
+    Jsonl,
     /// Nothing on disk.
     Memory,
 }
 
 impl StoreKind {
     /// All kinds of this build.
-    pub const ALL: &[Self] = &[Self::Journal, Self::Memory];
+    pub const ALL: &[Self] = &[Self::Journal, Self::Jsonl, Self::Memory];
 
     /// Its name in configs and on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Journal => "journal",
+            Self::Jsonl => "jsonl",
             Self::Memory => "memory",
         }
     }
@@ -35,12 +42,36 @@ impl StoreKind {
     ///
     /// # Errors
     ///
-    /// [`StoreError::Argument`] if there is none, or one that this build does not have.
+    /// [`StoreError::Argument`] if there is none, one that this build does not have, or several.
     pub fn detect(dir: &Path) -> Result<Self, StoreError> {
-        if dir.join("format").exists() || dir.join("journal").is_dir() {
-            return Ok(Self::Journal);
+        let found: Vec<Self> = Self::found(dir).collect();
+        let dir = dir.display();
+        match found[..] {
+            [kind] => Ok(kind),
+            [] => Err(StoreError::Argument(format!("there is no store at {dir}"))),
+            [one, other, ..] => Err(StoreError::Argument(format!(
+                "{dir} has the files of a {one} store and of a {other} store; move one of them to a \
+                 directory of its own"
+            ))),
         }
-        Err(StoreError::Argument(format!("there is no store at {}", dir.display())))
+    }
+
+    /// The kinds of which something lies in `dir`.
+    fn found(dir: &Path) -> impl Iterator<Item = Self> {
+        Self::ALL.iter().copied().filter(move |kind| kind.lies_in(dir))
+    }
+
+    /// Whether `dir` has what only a store of this kind has. A damaged format file hides none.
+    fn lies_in(self, dir: &Path) -> bool {
+        let says = |word: &str| {
+            std::fs::read(dir.join("format")).is_ok_and(|text| text.starts_with(word.as_bytes()))
+        };
+        let has = |names: &[&str]| names.iter().all(|name| dir.join(name).is_dir());
+        match self {
+            Self::Journal => says(JOURNAL_WORD) || has(&["journal"]),
+            Self::Jsonl => says(WORD) || has(&["sessions", "values"]),
+            Self::Memory => false,
+        }
     }
 }
 
@@ -70,6 +101,8 @@ impl FromStr for StoreKind {
 pub enum StoreConfig {
     /// See [`JournalStore`].
     Journal(JournalStoreConfig),
+    /// See [`JsonlStore`].
+    Jsonl(JsonlConfig),
     /// See [`MemoryStore`].
     Memory,
 }
@@ -79,6 +112,7 @@ impl StoreConfig {
     pub fn new(kind: StoreKind) -> Self {
         match kind {
             StoreKind::Journal => Self::Journal(JournalStoreConfig::default()),
+            StoreKind::Jsonl => Self::Jsonl(JsonlConfig::default()),
             StoreKind::Memory => Self::Memory,
         }
     }
@@ -87,6 +121,7 @@ impl StoreConfig {
     pub fn kind(&self) -> StoreKind {
         match self {
             Self::Journal(_) => StoreKind::Journal,
+            Self::Jsonl(_) => StoreKind::Jsonl,
             Self::Memory => StoreKind::Memory,
         }
     }
@@ -98,8 +133,7 @@ impl StoreConfig {
     /// [`StoreError::Argument`] if a store of another kind lies there, and the kind's own.
     pub async fn open(self, dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
         if self.kind() != StoreKind::Memory
-            && let Ok(found) = StoreKind::detect(dir)
-            && found != self.kind()
+            && let Some(found) = StoreKind::found(dir).find(|found| *found != self.kind())
         {
             return Err(StoreError::Argument(format!(
                 "the store at {} is of the kind {found}, not {}; name another directory, or the \
@@ -110,6 +144,7 @@ impl StoreConfig {
         }
         Ok(match self {
             Self::Journal(config) => Arc::new(JournalStore::open(dir, config).await?),
+            Self::Jsonl(config) => Arc::new(JsonlStore::open(dir, config).await?),
             Self::Memory => Arc::new(MemoryStore::new()),
         })
     }
@@ -130,6 +165,7 @@ impl Default for StoreConfig {
 pub async fn open_reader(dir: &Path) -> Result<Arc<dyn StoreReader>, StoreError> {
     match StoreKind::detect(dir)? {
         StoreKind::Journal => Ok(Arc::new(JournalReader::open(dir).await?)),
+        StoreKind::Jsonl => Ok(Arc::new(JsonlReader::open(dir).await?)),
         StoreKind::Memory => Err(StoreError::Argument("memory keeps no files".to_owned())),
     }
 }

@@ -1,8 +1,9 @@
 //! Session stores for Playhouse: [`JournalStore`], the default, keeps sessions in a journal with an
-//! index over it; [`MemoryStore`] keeps them for as long as it lives.
+//! index over it; [`JsonlStore`] keeps a readable file a session; [`MemoryStore`] keeps them for as long as
+//! it lives.
 //!
-//! Both keep the contract of [`Store`](playhouse_plugin_api::store::Store), which the same tests
-//! check. The journal's bytes are described in `docs/journal.md`.
+//! All keep the contract of [`Store`](playhouse_plugin_api::store::Store), which the same tests
+//! check. The bytes are described in `docs/journal.md` and `docs/jsonl.md`.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test that meets an error has failed"))]
 
@@ -11,6 +12,7 @@ mod fault;
 mod index;
 pub mod journal;
 mod journal_store;
+mod jsonl;
 mod kind;
 mod memory;
 mod verify;
@@ -21,6 +23,7 @@ pub mod contract;
 #[cfg(any(test, feature = "faults"))]
 pub use fault::{FaultMoment, FaultOp, FaultPoint};
 pub use journal_store::{CompactReport, JournalReader, JournalStore, JournalStoreConfig, compact};
+pub use jsonl::{JSONL_FORMAT_VERSION, JsonlConfig, JsonlReader, JsonlStore};
 pub use kind::{StoreConfig, StoreKind, open_reader};
 pub use memory::MemoryStore;
 pub use verify::{Progress, VerifyReport, verify};

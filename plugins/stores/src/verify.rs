@@ -7,6 +7,7 @@ use playhouse_messages::id::SessionId;
 use playhouse_plugin_api::store::{StoreError, StoredSession};
 
 use crate::journal_store::verify_journal;
+use crate::jsonl::verify_jsonl;
 use crate::kind::StoreKind;
 
 /// How far a long operation has got.
@@ -91,6 +92,7 @@ pub fn verify(
     let dir = dir.as_ref();
     match StoreKind::detect(dir)? {
         StoreKind::Journal => verify_journal(dir, &mut progress),
+        StoreKind::Jsonl => verify_jsonl(dir, &mut progress),
         StoreKind::Memory => Err(StoreError::Argument("memory keeps no files".to_owned())),
     }
 }

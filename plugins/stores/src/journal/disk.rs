@@ -1,4 +1,4 @@
-//! The few things a journal asks of a file system, so that tests can refuse them.
+//! The few things a store asks of a file system, so that tests can refuse them.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -33,18 +33,22 @@ pub trait Disk: Send + Sync {
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Renames a file, replacing what has the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Gives a file a second name; fails with `AlreadyExists` if something has it.
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Takes an exclusive lock on a file without waiting, and leaves our process id in it.
     fn lock(&self, path: &Path) -> io::Result<LockOutcome>;
 }
 
 /// An open file of a [`Disk`].
 pub trait DiskFile: Send + Sync {
-    /// One `write(2)` at the end of what this handle has written. May write less than given.
+    /// One `write(2)` at the handle's position: behind what it wrote last. May write less than given.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
     /// Makes the file's bytes and length durable (`fdatasync`).
     fn sync(&mut self) -> io::Result<()>;
     /// Cuts the file and moves the write position to its new end.
     fn set_len(&mut self, len: u64) -> io::Result<()>;
+    /// Moves the write position, so that bytes are written over.
+    fn seek(&mut self, offset: u64) -> io::Result<()>;
     /// Length in bytes.
     fn length(&self) -> io::Result<u64>;
     /// Fills `buf` from `offset`, or fails with `UnexpectedEof`.
@@ -124,6 +128,10 @@ impl Disk for RealDisk {
         fs::rename(from, to)
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::hard_link(from, to)
+    }
+
     fn lock(&self, path: &Path) -> io::Result<LockOutcome> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
@@ -162,6 +170,10 @@ impl DiskFile for RealFile {
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         self.0.set_len(len)?;
         self.0.seek(SeekFrom::Start(len)).map(|_| ())
+    }
+
+    fn seek(&mut self, offset: u64) -> io::Result<()> {
+        self.0.seek(SeekFrom::Start(offset)).map(|_| ())
     }
 
     fn length(&self) -> io::Result<u64> {

@@ -36,4 +36,5 @@ pub use reader::Reader;
 pub use record::Record;
 pub use recovery::{Depth, Recovered, recover};
 pub(crate) use segments::{journal_bytes, sealed_end};
+pub(crate) use writer::write_all;
 pub use writer::{JournalConfig, Moved, Sealed, Urgency, Writer, Written};

@@ -118,7 +118,7 @@ pub struct Writer {
 }
 
 /// Several writes if need be: for files that only count once they are renamed or complete.
-pub(super) fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_all(file: &mut dyn DiskFile, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write(bytes)? {
             0 => return Err(io::ErrorKind::WriteZero.into()),

@@ -18,7 +18,7 @@
 mod claim;
 mod committer;
 mod compaction;
-mod core;
+pub(crate) mod core;
 mod desk;
 mod failure;
 mod job;
@@ -50,6 +50,7 @@ use claim::{Claim, Stored};
 pub(crate) use claim::{ID_BYTES_MAX, check_new};
 pub use compaction::{CompactReport, compact};
 use core::Core;
+pub(crate) use failure::store_error;
 use job::Job;
 use keeper::{Keeper, KeeperArgs};
 use office::Office;
@@ -206,7 +207,7 @@ impl Drop for Entered {
 }
 
 /// Runs blocking work on tokio's threads for it.
-async fn blocking<T: Send + 'static>(
+pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, StoreError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let done = tokio::task::spawn_blocking(work).await;

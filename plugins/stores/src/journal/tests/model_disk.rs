@@ -64,6 +64,17 @@ pub enum Fault {
     PanicAfter,
     /// Creating the next file fails with EIO.
     FailCreate,
+    /// Cutting the next file fails with EIO.
+    FailSetLen,
+    /// Giving the next file a second name fails with EIO.
+    FailLink,
+}
+
+impl Fault {
+    fn is_of_writes(&self) -> bool {
+        use Fault::{FailWrite, Panic, PanicAfter, ShortWrite};
+        matches!(self, ShortWrite(_) | FailWrite | Panic | PanicAfter)
+    }
 }
 
 #[derive(Default)]
@@ -334,6 +345,21 @@ impl Disk for ModelDisk {
         Ok(())
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.state();
+        if state.names.contains_key(to) {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        if state.take_fault(|fault| *fault == Fault::FailLink).is_some() {
+            return Err(eio());
+        }
+        let inode = *state.names.get(from).ok_or(io::ErrorKind::NotFound)?;
+        state.names.insert(to.to_path_buf(), inode);
+        // After a power cut a second name is as good as a first one.
+        state.log.push(Op::Create(to.to_path_buf(), inode));
+        Ok(())
+    }
+
     fn lock(&self, path: &Path) -> io::Result<LockOutcome> {
         let fresh = self.state().locked.insert(path.to_path_buf());
         let lock = || LockOutcome::Held(Box::new(ModelLock(self.clone(), path.to_path_buf())));
@@ -345,7 +371,7 @@ impl DiskFile for ModelFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let mut state = self.disk.state();
         let mut count = bytes.len();
-        let fault = state.take_fault(|fault| !matches!(fault, Fault::FailSync | Fault::FailCreate));
+        let fault = state.take_fault(Fault::is_of_writes);
         match fault {
             Some(Fault::FailWrite) => return Err(eio()),
             Some(Fault::Panic) => {
@@ -381,9 +407,17 @@ impl DiskFile for ModelFile {
 
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         let mut state = self.disk.state();
+        if state.take_fault(|fault| *fault == Fault::FailSetLen).is_some() {
+            return Err(eio());
+        }
         state.inodes[self.inode].resize(len as usize, 0);
         state.log.push(Op::SetLen(self.inode, len));
         self.at = len;
+        Ok(())
+    }
+
+    fn seek(&mut self, offset: u64) -> io::Result<()> {
+        self.at = offset;
         Ok(())
     }
 
