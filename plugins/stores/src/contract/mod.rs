@@ -379,4 +379,6 @@ crate::persistence_contract!(memory, backends::Memory::new);
 crate::persistence_contract!(journal, || backends::OnDisk::new(true, 64 << 20));
 crate::persistence_contract!(journal_of_small_segments, || backends::OnDisk::new(true, 2000));
 crate::persistence_contract!(journal_without_index, || backends::OnDisk::new(false, 2000));
-crate::persistence_contract!(journal_on_a_failing_disk, backends::OnModelDisk::default);
+crate::persistence_contract!(journal_on_a_failing_disk, backends::OnModelDisk::journal);
+crate::persistence_contract!(jsonl, backends::Jsonl::new);
+crate::persistence_contract!(jsonl_on_a_failing_disk, backends::OnModelDisk::jsonl);

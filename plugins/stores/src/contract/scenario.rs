@@ -97,8 +97,7 @@ pub(super) async fn persistence_16_ignorable_is_true_or_absent(context: &Context
     let store = context.open().await;
     let writer = store.create(&header("s"), 0).await.unwrap();
     for flag in ["false", "null", "1", "\"true\""] {
-        let text =
-            format!(r#"{{"type":"x/y","seq":0,"time":1,"data":{{}},"ignorable":{flag}}}"#);
+        let text = format!(r#"{{"type":"x/y","seq":0,"time":1,"data":{{}},"ignorable":{flag}}}"#);
         assert_eq!(code(writer.append(one(0, text.into())).await), "INVALID_ARGUMENT");
     }
     writer.append(batch(0, 1)).await.unwrap();
