@@ -150,7 +150,7 @@ enum Death {
 impl Death {
     fn roll(kind: StoreKind, rng: &mut Rng) -> Self {
         // SQLite does its own writing.
-        let has_points = matches!(kind, StoreKind::Journal);
+        let has_points = matches!(kind, StoreKind::Journal | StoreKind::Jsonl);
         match rng.u32(0..10) {
             0 => Self::Early(rng.u64(0..40)),
             1..=5 if has_points => {

@@ -164,3 +164,14 @@ async fn a_disk_that_lies_about_its_syncs_is_found_out() {
 async fn nothing_durable_is_lost_by_the_journal_nor_by_its_index() {
     power_cuts(StoreKind::Journal).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_durable_is_lost_by_jsonl_files() {
+    power_cuts(StoreKind::Jsonl).await;
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_durable_is_lost_by_sqlite() {
+    power_cuts(StoreKind::Sqlite).await;
+}

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use playhouse_plugin_api::store::{Store, StoreError};
 
 use crate::journal::{Disk, DiskFile, LockOutcome, RealDisk};
-use crate::{JournalStore, StoreConfig};
+use crate::{JournalStore, JsonlStore, StoreConfig};
 
 /// What a store is doing when its process dies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,8 @@ pub enum FaultOp {
     Create,
     /// Renaming a file.
     Rename,
+    /// Giving a file a second name.
+    Link,
     /// Removing a file.
     Remove,
     /// Cutting a file.
@@ -57,7 +59,7 @@ pub struct FaultPoint {
 
 impl FaultPoint {
     /// Every named point, without its number.
-    pub const ALL: [(FaultOp, FaultMoment); 15] = {
+    pub const ALL: [(FaultOp, FaultMoment); 17] = {
         use FaultMoment::{After, Before, Half};
         [
             (FaultOp::Write, Before),
@@ -71,6 +73,8 @@ impl FaultPoint {
             (FaultOp::Create, After),
             (FaultOp::Rename, Before),
             (FaultOp::Rename, After),
+            (FaultOp::Link, Before),
+            (FaultOp::Link, After),
             (FaultOp::Remove, Before),
             (FaultOp::Remove, After),
             (FaultOp::Cut, Before),
@@ -79,12 +83,13 @@ impl FaultPoint {
     };
 }
 
-const OPS: [(&str, FaultOp); 7] = [
+const OPS: [(&str, FaultOp); 8] = [
     ("write", FaultOp::Write),
     ("sync", FaultOp::Sync),
     ("sync-dir", FaultOp::SyncDir),
     ("create", FaultOp::Create),
     ("rename", FaultOp::Rename),
+    ("link", FaultOp::Link),
     ("remove", FaultOp::Remove),
     ("cut", FaultOp::Cut),
 ];
@@ -200,6 +205,10 @@ impl<D: Disk> Disk for DyingDisk<D> {
         self.fate.meet(FaultOp::Rename, || (), || self.inner.rename(from, to))
     }
 
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.fate.meet(FaultOp::Link, || (), || self.inner.link(from, to))
+    }
+
     fn lock(&self, path: &Path) -> io::Result<LockOutcome> {
         self.inner.lock(path)
     }
@@ -229,6 +238,10 @@ impl DiskFile for DyingFile {
         fate.meet(FaultOp::Cut, || (), || inner.set_len(len))
     }
 
+    fn seek(&mut self, offset: u64) -> io::Result<()> {
+        self.inner.seek(offset)
+    }
+
     fn length(&self) -> io::Result<u64> {
         self.inner.length()
     }
@@ -254,6 +267,9 @@ impl StoreConfig {
         match self {
             Self::Journal(config) => {
                 Ok(Arc::new(JournalStore::open_on(disk, dir.to_path_buf(), config).await?))
+            }
+            Self::Jsonl(config) => {
+                Ok(Arc::new(JsonlStore::open_on(disk, dir.to_path_buf(), config).await?))
             }
             other => other.open(dir).await,
         }

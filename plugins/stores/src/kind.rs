@@ -12,6 +12,13 @@ use crate::{
     JournalReader, JournalStore, JournalStoreConfig, JsonlConfig, JsonlReader, JsonlStore,
     MemoryStore,
 };
+#[cfg(feature = "sqlite")]
+use crate::{SqliteConfig, SqliteReader, SqliteStore};
+
+/// The name of a kind that a build may lack.
+const SQLITE: &str = "sqlite";
+/// The file by which its stores are known.
+pub(crate) const SQLITE_FILE: &str = "sessions.sqlite";
 
 /// The kinds of stores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -23,11 +30,20 @@ pub enum StoreKind {
     Jsonl,
     /// Nothing on disk.
     Memory,
+    /// One SQLite database.
+    #[cfg(feature = "sqlite")]
+    Sqlite,
 }
 
 impl StoreKind {
     /// All kinds of this build.
-    pub const ALL: &[Self] = &[Self::Journal, Self::Jsonl, Self::Memory];
+    pub const ALL: &[Self] = &[
+        Self::Journal,
+        Self::Jsonl,
+        #[cfg(feature = "sqlite")]
+        Self::Sqlite,
+        Self::Memory,
+    ];
 
     /// Its name in configs and on the command line.
     pub fn name(self) -> &'static str {
@@ -35,25 +51,36 @@ impl StoreKind {
             Self::Journal => "journal",
             Self::Jsonl => "jsonl",
             Self::Memory => "memory",
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => SQLITE,
         }
     }
 
-    /// The kind of the store that lies in `dir`.
+    /// The kind of the store that lies `at` this directory.
     ///
     /// # Errors
     ///
     /// [`StoreError::Argument`] if there is none, one that this build does not have, or several.
-    pub fn detect(dir: &Path) -> Result<Self, StoreError> {
-        let found: Vec<Self> = Self::found(dir).collect();
-        let dir = dir.display();
+    pub fn detect(at: &Path) -> Result<Self, StoreError> {
+        let found: Vec<Self> = Self::found(at).collect();
+        let dir = at.display();
         match found[..] {
             [kind] => Ok(kind),
+            [] if Self::is_lacking(at) => Err(StoreError::Argument(format!(
+                "the store at {dir} is of the kind sqlite, which this build lacks; build with the \
+                 feature `sqlite`"
+            ))),
             [] => Err(StoreError::Argument(format!("there is no store at {dir}"))),
             [one, other, ..] => Err(StoreError::Argument(format!(
                 "{dir} has the files of a {one} store and of a {other} store; move one of them to a \
                  directory of its own"
             ))),
         }
+    }
+
+    /// Whether a store lies there of a kind that this build does not have.
+    fn is_lacking(dir: &Path) -> bool {
+        cfg!(not(feature = "sqlite")) && dir.join(SQLITE_FILE).symlink_metadata().is_ok()
     }
 
     /// The kinds of which something lies in `dir`.
@@ -71,6 +98,8 @@ impl StoreKind {
             Self::Journal => says(JOURNAL_WORD) || has(&["journal"]),
             Self::Jsonl => says(WORD) || has(&["sessions", "values"]),
             Self::Memory => false,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite => dir.join(SQLITE_FILE).symlink_metadata().is_ok(),
         }
     }
 }
@@ -85,6 +114,11 @@ impl FromStr for StoreKind {
     type Err = StoreError;
 
     fn from_str(name: &str) -> Result<Self, StoreError> {
+        if cfg!(not(feature = "sqlite")) && name == SQLITE {
+            let text =
+                "this build has no stores of the kind \"sqlite\"; build with the feature `sqlite`";
+            return Err(StoreError::Argument(text.to_owned()));
+        }
         Self::ALL.iter().copied().find(|kind| kind.name() == name).ok_or_else(|| {
             let names: Vec<_> = Self::ALL.iter().map(|kind| kind.name()).collect();
             StoreError::Argument(format!(
@@ -105,6 +139,9 @@ pub enum StoreConfig {
     Jsonl(JsonlConfig),
     /// See [`MemoryStore`].
     Memory,
+    /// See [`SqliteStore`].
+    #[cfg(feature = "sqlite")]
+    Sqlite(SqliteConfig),
 }
 
 impl StoreConfig {
@@ -114,6 +151,8 @@ impl StoreConfig {
             StoreKind::Journal => Self::Journal(JournalStoreConfig::default()),
             StoreKind::Jsonl => Self::Jsonl(JsonlConfig::default()),
             StoreKind::Memory => Self::Memory,
+            #[cfg(feature = "sqlite")]
+            StoreKind::Sqlite => Self::Sqlite(SqliteConfig::default()),
         }
     }
 
@@ -123,6 +162,8 @@ impl StoreConfig {
             Self::Journal(_) => StoreKind::Journal,
             Self::Jsonl(_) => StoreKind::Jsonl,
             Self::Memory => StoreKind::Memory,
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(_) => StoreKind::Sqlite,
         }
     }
 
@@ -146,6 +187,8 @@ impl StoreConfig {
             Self::Journal(config) => Arc::new(JournalStore::open(dir, config).await?),
             Self::Jsonl(config) => Arc::new(JsonlStore::open(dir, config).await?),
             Self::Memory => Arc::new(MemoryStore::new()),
+            #[cfg(feature = "sqlite")]
+            Self::Sqlite(config) => Arc::new(SqliteStore::open(dir, config).await?),
         })
     }
 }
@@ -167,5 +210,7 @@ pub async fn open_reader(dir: &Path) -> Result<Arc<dyn StoreReader>, StoreError>
         StoreKind::Journal => Ok(Arc::new(JournalReader::open(dir).await?)),
         StoreKind::Jsonl => Ok(Arc::new(JsonlReader::open(dir).await?)),
         StoreKind::Memory => Err(StoreError::Argument("memory keeps no files".to_owned())),
+        #[cfg(feature = "sqlite")]
+        StoreKind::Sqlite => Ok(Arc::new(SqliteReader::open(dir).await?)),
     }
 }

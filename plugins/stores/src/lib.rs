@@ -1,6 +1,6 @@
 //! Session stores for Playhouse: [`JournalStore`], the default, keeps sessions in a journal with an
 //! index over it; [`JsonlStore`] keeps a readable file a session; [`MemoryStore`] keeps them for as long as
-//! it lives.
+//! it lives; with the feature `sqlite`, `SqliteStore` keeps them in one database.
 //!
 //! All keep the contract of [`Store`](playhouse_plugin_api::store::Store), which the same tests
 //! check. The bytes are described in `docs/journal.md` and `docs/jsonl.md`.
@@ -15,6 +15,8 @@ mod journal_store;
 mod jsonl;
 mod kind;
 mod memory;
+#[cfg(feature = "sqlite")]
+mod sqlite;
 mod verify;
 
 #[cfg(any(test, feature = "testing"))]
@@ -26,4 +28,6 @@ pub use journal_store::{CompactReport, JournalReader, JournalStore, JournalStore
 pub use jsonl::{JSONL_FORMAT_VERSION, JsonlConfig, JsonlReader, JsonlStore};
 pub use kind::{StoreConfig, StoreKind, open_reader};
 pub use memory::MemoryStore;
+#[cfg(feature = "sqlite")]
+pub use sqlite::{SqliteConfig, SqliteReader, SqliteStore, compact_sqlite};
 pub use verify::{Progress, VerifyReport, verify};

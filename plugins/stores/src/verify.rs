@@ -94,6 +94,8 @@ pub fn verify(
         StoreKind::Journal => verify_journal(dir, &mut progress),
         StoreKind::Jsonl => verify_jsonl(dir, &mut progress),
         StoreKind::Memory => Err(StoreError::Argument("memory keeps no files".to_owned())),
+        #[cfg(feature = "sqlite")]
+        StoreKind::Sqlite => crate::sqlite::verify_sqlite(dir, &mut progress),
     }
 }
 

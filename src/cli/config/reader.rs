@@ -137,7 +137,7 @@ struct ToolsEntry {
 struct StoreEntry {
     /// The directory; relative to the file's. `.playhouse` if absent.
     dir: Option<Spanned<PathBuf>>,
-    /// `journal`, `jsonl` or `memory`. `journal` if absent.
+    /// `journal`, `jsonl`, `sqlite` or `memory`. `journal` if absent.
     kind: Option<Spanned<String>>,
     /// `strict`, `relaxed` or `none`. `strict` if absent.
     durability: Option<Spanned<String>>,

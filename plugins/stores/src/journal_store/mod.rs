@@ -45,6 +45,8 @@ use playhouse_plugin_api::store::{
 };
 use ractor::{Actor, ActorCell};
 
+#[cfg(feature = "sqlite")]
+pub(crate) use self::core::parse_header;
 use crate::journal::{Damage, Disk, JournalConfig, RealDisk};
 use claim::{Claim, Stored};
 pub(crate) use claim::{ID_BYTES_MAX, check_new};
@@ -54,6 +56,8 @@ pub(crate) use failure::store_error;
 use job::Job;
 use keeper::{Keeper, KeeperArgs};
 use office::Office;
+#[cfg(feature = "sqlite")]
+pub(crate) use open::fresh_id;
 pub use reading::JournalReader;
 pub(crate) use reading::verify_journal;
 use session_writer::JournalSessionWriter;
