@@ -104,6 +104,66 @@ impl Backend for Jsonl {
     }
 }
 
+/// A SQLite store in a directory.
+#[cfg(feature = "sqlite")]
+pub(super) struct Sqlite(tempfile::TempDir);
+
+#[cfg(feature = "sqlite")]
+impl Sqlite {
+    pub(super) fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl Backend for Sqlite {
+    fn open(&self) -> BoxFuture<'_, Result<Arc<dyn Store>, StoreError>> {
+        let opening = crate::SqliteStore::open(self.0.path(), crate::SqliteConfig::default());
+        async { Ok(Arc::new(opening.await?) as Arc<dyn Store>) }.boxed()
+    }
+
+    fn lacks(&self, capability: Capability) -> Option<&'static str> {
+        match capability {
+            Capability::MultiInstance => Some("one process has the whole database"),
+            Capability::CorruptTail => Some("a transaction is whole or is not: nothing is torn"),
+            Capability::BreakWrites | Capability::BreakFlush => {
+                Some("SQLite has its own way to the disk; its module's tests break it")
+            }
+            _ => None,
+        }
+    }
+
+    fn open_reader(&self) -> BoxFuture<'_, Result<Arc<dyn StoreReader>, StoreError>> {
+        let opening = crate::SqliteReader::open(self.0.path());
+        async { Ok(Arc::new(opening.await?) as Arc<dyn StoreReader>) }.boxed()
+    }
+
+    fn plant(&self, id: &SessionId, header: &str) {
+        let (dir, id) = (self.0.path().to_path_buf(), id.to_string());
+        let planting = {
+            let (dir, id) = (dir.clone(), id.clone());
+            move || {
+                super::block_on(async {
+                    let config = crate::SqliteConfig::default();
+                    let store = crate::SqliteStore::open(dir, config).await.unwrap();
+                    super::fixtures::store_one(&store, &id, super::batch(0, 1)).await;
+                    store.close().await.unwrap();
+                });
+            }
+        };
+        // A runtime of its own: this is called from within one.
+        std::thread::spawn(planting).join().unwrap();
+        crate::sqlite::tests::contract::with_header(&dir, &id, header);
+    }
+
+    fn storage(&self) -> Vec<u8> {
+        let mut files = files(self.0.path());
+        // Where readers are noted: memory that is shared, not storage.
+        files.retain(|path, _| !path.to_string_lossy().ends_with("-shm"));
+        files.into_values().flatten().collect()
+    }
+}
+
 /// All files below a directory.
 pub(super) fn files(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     let mut found = BTreeMap::new();

@@ -126,12 +126,38 @@ impl Contestant for InJsonl {
     }
 }
 
+#[cfg(feature = "sqlite")]
+struct InSqlite(Dir);
+
+#[cfg(feature = "sqlite")]
+impl Contestant for InSqlite {
+    fn open(&self) -> BoxFuture<'_, Arc<dyn Store>> {
+        let opening = crate::SqliteStore::open(self.0.path(), crate::SqliteConfig::default());
+        async { Arc::new(opening.await.unwrap()) as Arc<dyn Store> }.boxed()
+    }
+
+    fn maintain(&self) {
+        crate::compact_sqlite(self.0.path()).unwrap();
+    }
+
+    fn crash(&mut self) {
+        self.0.crash();
+    }
+
+    fn inspect(&self) {
+        let report = verify(&self.0.path(), |_| ()).unwrap();
+        assert!(report.is_whole(), "{report}");
+    }
+}
+
 fn contestants() -> Vec<Box<dyn Contestant>> {
     vec![
         Box::new(InMemory(MemoryStore::new())),
         Box::new(InJournal { dir: Dir::new(), index: true }),
         Box::new(InJournal { dir: Dir::new(), index: false }),
         Box::new(InJsonl(Dir::new())),
+        #[cfg(feature = "sqlite")]
+        Box::new(InSqlite(Dir::new())),
     ]
 }
 

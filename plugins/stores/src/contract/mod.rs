@@ -94,7 +94,7 @@ pub trait Backend: Send + Sync + 'static {
     /// leaves it. The store is closed.
     fn corrupt_tail(&self, _id: &SessionId) {}
 
-    /// Stores a session of this id without events whose stored header is this text. The store is
+    /// Stores a session of this id whose stored header is this text. The store is
     /// closed.
     fn plant(&self, _id: &SessionId, _header: &str) {}
 
@@ -382,3 +382,5 @@ crate::persistence_contract!(journal_without_index, || backends::OnDisk::new(fal
 crate::persistence_contract!(journal_on_a_failing_disk, backends::OnModelDisk::journal);
 crate::persistence_contract!(jsonl, backends::Jsonl::new);
 crate::persistence_contract!(jsonl_on_a_failing_disk, backends::OnModelDisk::jsonl);
+#[cfg(feature = "sqlite")]
+crate::persistence_contract!(sqlite, backends::Sqlite::new);

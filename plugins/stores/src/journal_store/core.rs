@@ -465,7 +465,7 @@ impl Core {
 }
 
 fn stat_of_claim(claim: &Claim) -> SessionStat {
-    let (header, revision) = (Arc::clone(&claim.header), claim.unstored_revision());
+    let (header, revision) = (Arc::clone(&claim.header), claim.unstored.clone());
     SessionStat { header, event_count: 0, size_bytes: 0, revision }
 }
 
