@@ -158,14 +158,13 @@ mod scenario {
         let first = harness.create(new().id("first")).await.unwrap();
         first.prompt("go").await.unwrap();
         let seed: Vec<SharedEvent> = first.session().log().iter().cloned().collect();
-        let with_setup = new().id("second").seed(seed.clone()).set_up(|setup| async move {
-            setup.agent().session().append(note("from setup")).await.unwrap();
+        let with_setup = new().id("second").seed(seed.clone()).set_up(|agent| async move {
+            agent.session().append(note("from setup")).await.unwrap();
             Ok(())
         });
         let second = harness.create(with_setup).await.unwrap();
-        let expected: Vec<_> =
-            rig::kinds_of(&seed).into_iter().chain(["session/end-seed".into(), "x/note".into()]);
-        let expected: Vec<_> = expected.collect();
+        let mut expected = rig::kinds_of(&seed);
+        expected.extend(["session/end-seed", "x/note"].map(str::to_owned));
         second.session().flush().await.unwrap();
         assert_eq!(stored_kinds(&*store, second.id()).await, expected);
         second.session().append(note("live")).await.unwrap();
@@ -208,11 +207,8 @@ mod scenario {
             let agent = agent.agent().clone();
             tokio::spawn(async move { playhouse::AgentHandle::new(agent).dispose().await })
         };
-        soon(agent.cell().disposal().wait_for(|so_far| {
-            *so_far != playhouse::plugin_api::agent::Disposal::Alive
-        }))
-        .await
-        .unwrap();
+        // It is under way once its token has fired.
+        agent.cell().token().cancelled().await;
         for _ in 0..3 {
             let taken = harness.create(new().id("s")).await.unwrap_err();
             assert_eq!(taken.code(), "SESSION_ALREADY_EXISTS");

@@ -8,10 +8,11 @@ mod contract {
     };
 
     use playhouse::{
-        Agent, EventBody, Harness, NewAgent, TurnEndReason, tool_fn,
+        Agent, EventBody, Harness, NewAgent, TurnEndReason,
         messages::chunk::Failure,
         models::scripted::{Reply, ScriptedAdapter},
         plugin_api::options::Durability,
+        tool_fn,
     };
     use playhouse_stores::MemoryStore;
 
