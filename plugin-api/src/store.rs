@@ -5,7 +5,14 @@
 
 mod check;
 
-use std::{fmt, ops::Range, sync::Arc};
+use std::{
+    fmt,
+    ops::Range,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
@@ -225,6 +232,13 @@ impl Revision {
     /// A revision of a store: `life` tells sessions apart that had the same id one after the other.
     pub fn new(life: u64, event_count: u64) -> Self {
         Self(format!("{life}:{event_count}").into())
+    }
+
+    /// The revision of a session that is claimed and of which nothing is stored: unlike all others of
+    /// this process, since another claim of the id may have another header.
+    pub fn unstored() -> Self {
+        static CLAIMS: AtomicU64 = AtomicU64::new(0);
+        Self(format!("unstored:{}", CLAIMS.fetch_add(1, Ordering::Relaxed)).into())
     }
 }
 

@@ -2,7 +2,9 @@
 //! stores.
 
 mod checkpoints;
+mod contract;
 mod fork;
+mod policy;
 mod recovery;
 mod rig;
 mod shutdown;

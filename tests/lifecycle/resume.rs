@@ -400,9 +400,10 @@ async fn a_damaged_event_is_named_and_nothing_is_made_of_the_rest() {
     let store = Arc::new(MemoryStore::new());
     let (harness, _) = rig::on(store.clone(), []).await;
     for (id, event, expected) in damage {
+        seed(&*store, id, &whole, None).await;
+        store.damage(&id.into(), 4, event.clone());
         let mut events = whole.clone();
         events[4] = event;
-        seed(&*store, id, &events, None).await;
         for _ in 0..2 {
             let error = harness.resume(id, new()).await.unwrap_err();
             assert_eq!(error.code(), "STORE_CORRUPT");

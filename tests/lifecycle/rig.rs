@@ -25,7 +25,7 @@ use playhouse::{
     },
 };
 use playhouse_stores::MemoryStore;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 /// No wait of these tests takes long; one that does has failed.
 pub async fn soon<T>(wait: impl Future<Output = T>) -> T {
@@ -100,6 +100,10 @@ pub async fn stored_kinds(store: &dyn Store, id: &SessionId) -> Vec<String> {
 
 /// The store holds exactly what the log says.
 pub async fn assert_stored(store: &dyn Store, agent: &Agent) {
+    assert_stored_in(store, agent).await;
+}
+
+pub async fn assert_stored_in<R: StoreReader + ?Sized>(store: &R, agent: &Agent) {
     let stored = store.read(agent.id()).await.unwrap();
     let stored: Vec<_> =
         stored.events.iter().map(|json| String::from_utf8(json.to_vec()).unwrap()).collect();
@@ -190,8 +194,11 @@ pub struct HandleState {
     pub fail_appends: AtomicUsize,
     /// The session whose appends fail.
     pub broken: Mutex<Option<SessionId>>,
-    pub flush_count: AtomicUsize,
+    pub fail_flush: AtomicBool,
     pub fail_close: AtomicBool,
+    /// What flushes and closes take to go on.
+    pub permits: Semaphore,
+    pub flushes: watch::Sender<usize>,
     pub diary: Diary,
 }
 
@@ -203,8 +210,10 @@ impl Gated {
             fail_append: AtomicBool::new(false),
             fail_appends: AtomicUsize::new(0),
             broken: Mutex::default(),
-            flush_count: AtomicUsize::new(0),
+            fail_flush: AtomicBool::new(false),
             fail_close: AtomicBool::new(false),
+            permits: Semaphore::new(Semaphore::MAX_PERMITS),
+            flushes: watch::Sender::new(0),
             diary: Diary::default(),
         };
         Arc::new(Self { inner, opening, state: Arc::new(state) })
@@ -213,6 +222,28 @@ impl Gated {
     /// Waits until so many handles were closed.
     pub async fn closed(&self, count: usize) {
         soon(self.state.closed.subscribe().wait_for(|closed| *closed >= count)).await.unwrap();
+    }
+
+    /// Flushes and closes wait from now on for a step each.
+    pub fn hold(&self) {
+        self.state.permits.forget_permits(Semaphore::MAX_PERMITS);
+    }
+
+    pub fn step(&self) {
+        self.state.permits.add_permits(1);
+    }
+
+    pub fn release(&self) {
+        self.state.permits.add_permits(Semaphore::MAX_PERMITS / 2);
+    }
+
+    pub fn flushes(&self) -> usize {
+        *self.state.flushes.borrow()
+    }
+
+    /// Waits until so many flushes have begun.
+    pub async fn flushing(&self, count: usize) {
+        soon(self.state.flushes.subscribe().wait_for(|begun| *begun >= count)).await.unwrap();
     }
 
     fn wrap(&self, id: &SessionId, inner: Arc<dyn SessionWriter>) -> Arc<dyn SessionWriter> {
@@ -251,14 +282,22 @@ impl SessionWriter for GatedHandle {
     }
 
     fn flush(&self) -> BoxFuture<'static, Result<(), StoreError>> {
-        self.state.flush_count.fetch_add(1, Ordering::SeqCst);
-        self.inner.flush()
+        let (state, inner) = (self.state.clone(), self.inner.clone());
+        Box::pin(async move {
+            state.flushes.send_modify(|begun| *begun += 1);
+            state.permits.acquire().await.unwrap().forget();
+            if state.fail_flush.load(Ordering::SeqCst) {
+                return Err(broken("flush"));
+            }
+            inner.flush().await
+        })
     }
 
     fn close(&self) -> BoxFuture<'static, Result<(), StoreError>> {
-        let (state, closed) = (self.state.clone(), self.inner.close());
+        let (state, inner) = (self.state.clone(), self.inner.clone());
         Box::pin(async move {
-            let outcome = closed.await;
+            state.permits.acquire().await.unwrap().forget();
+            let outcome = inner.close().await;
             state.diary.note("handle closed");
             state.closed.send_modify(|count| *count += 1);
             if state.fail_close.load(Ordering::SeqCst) {

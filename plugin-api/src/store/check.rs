@@ -18,7 +18,7 @@ use super::{EventBatch, StoreError};
 impl EventBatch {
     /// Refuses what no store may keep. Every text must be one JSON object on one line with a string
     /// `type` and the `seq` of its place; integers stay within ±(2^53 − 1), zero has no sign, and
-    /// `data` is nested no deeper than [`DEPTH_MAX`] levels. `\u0000` is a character like any other;
+    /// `data` is nested no deeper than [`DEPTH_MAX`] levels; `ignorable` is true or absent. `\u0000` is a character like any other;
     /// an escape of half a surrogate pair is none. Whether a reader knows the type is not asked.
     ///
     /// Every store calls this in its append, before anything of the batch is stored.
@@ -87,6 +87,7 @@ enum Key {
     Type,
     Seq,
     Data,
+    Ignorable,
     #[serde(other)]
     Other,
 }
@@ -126,6 +127,11 @@ impl<'de> Visitor<'de> for Envelope<'_> {
                     let data: &RawValue = map.next_value()?;
                     let mut parser = serde_json::Deserializer::from_str(data.get());
                     value.deserialize(&mut parser).map_err(M::Error::custom)?;
+                }
+                Key::Ignorable => {
+                    if !map.next_value::<bool>()? {
+                        return Err(M::Error::custom("`ignorable` is true or absent"));
+                    }
                 }
                 Key::Other => map.next_value_seed(value)?,
             }

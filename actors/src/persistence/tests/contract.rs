@@ -23,7 +23,7 @@ async fn b2_what_arrives_during_a_write_is_one_batch() {
     rig.medium.begun(1).await;
     for _ in 0..20 {
         rig.accept(1);
-        tokio::time::sleep(Duration::from_millis(10)).await;
+        rig.pass(Duration::from_millis(10)).await;
     }
     rig.medium.release();
     rig.settle().await;
@@ -61,7 +61,7 @@ async fn b7_after_a_failure_new_events_wait_for_a_flush_too() {
     rig.accept(2);
     rig.settle().await;
     rig.accept(2);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    rig.pass(Duration::from_secs(60)).await;
     assert_eq!((rig.stored(), rig.medium.tried(Op::Append)), (0, 1));
     assert_eq!(code(rig.flush().await), "true");
     // Old and new together, in order; and after that it goes on by itself.

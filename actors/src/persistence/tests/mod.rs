@@ -230,9 +230,17 @@ impl Rig {
         self.cell.writer.cast(WriterMessage::Append).ok().unwrap();
     }
 
-    /// Waits until nothing moves any more.
+    /// Lets whatever can move do so: more turns than any chain of messages here is long.
     async fn settle(&self) {
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        for _ in 0..200 {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Lets time pass.
+    async fn pass(&self, time: Duration) {
+        tokio::time::advance(time).await;
+        self.settle().await;
     }
 
     async fn flush(&self) -> Result<bool, SessionError> {

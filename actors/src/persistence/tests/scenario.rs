@@ -24,7 +24,7 @@ async fn persistence_21_a_failed_write_is_tried_once_until_somebody_flushes() {
     rig.accept(4);
     rig.settle().await;
     for _ in 0..10 {
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        rig.pass(Duration::from_millis(200)).await;
         assert_eq!((rig.medium.tried(Op::Append), rig.stored()), (1, 0));
     }
     assert_eq!(code(rig.flush().await), "true");

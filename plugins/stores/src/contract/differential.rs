@@ -18,7 +18,9 @@ use playhouse_plugin_api::store::{
 use super::backends;
 use super::fixtures::header;
 use crate::journal::tests::model_disk::{Dice, seed};
-use crate::{JournalStore, JournalStoreConfig, MemoryStore, compact, verify};
+use crate::{
+    JournalStore, JournalStoreConfig, JsonlConfig, JsonlStore, MemoryStore, compact, verify,
+};
 
 /// A kind of store in a directory of its own.
 trait Contestant {
@@ -103,11 +105,59 @@ impl Contestant for InJournal {
     }
 }
 
+struct InJsonl(Dir);
+
+impl Contestant for InJsonl {
+    fn open(&self) -> BoxFuture<'_, Arc<dyn Store>> {
+        let dir = self.0.path();
+        async {
+            Arc::new(JsonlStore::open(dir, JsonlConfig::default()).await.unwrap()) as Arc<dyn Store>
+        }
+        .boxed()
+    }
+
+    fn crash(&mut self) {
+        self.0.crash();
+    }
+
+    fn inspect(&self) {
+        let report = verify(&self.0.path(), |_| ()).unwrap();
+        assert!(report.is_whole(), "{report}");
+    }
+}
+
+#[cfg(feature = "sqlite")]
+struct InSqlite(Dir);
+
+#[cfg(feature = "sqlite")]
+impl Contestant for InSqlite {
+    fn open(&self) -> BoxFuture<'_, Arc<dyn Store>> {
+        let opening = crate::SqliteStore::open(self.0.path(), crate::SqliteConfig::default());
+        async { Arc::new(opening.await.unwrap()) as Arc<dyn Store> }.boxed()
+    }
+
+    fn maintain(&self) {
+        crate::compact_sqlite(self.0.path()).unwrap();
+    }
+
+    fn crash(&mut self) {
+        self.0.crash();
+    }
+
+    fn inspect(&self) {
+        let report = verify(&self.0.path(), |_| ()).unwrap();
+        assert!(report.is_whole(), "{report}");
+    }
+}
+
 fn contestants() -> Vec<Box<dyn Contestant>> {
     vec![
         Box::new(InMemory(MemoryStore::new())),
         Box::new(InJournal { dir: Dir::new(), index: true }),
         Box::new(InJournal { dir: Dir::new(), index: false }),
+        Box::new(InJsonl(Dir::new())),
+        #[cfg(feature = "sqlite")]
+        Box::new(InSqlite(Dir::new())),
     ]
 }
 

@@ -34,6 +34,7 @@ mod lease;
 mod limits;
 mod live;
 mod own;
+mod scenario;
 mod stored;
 
 #[cfg(test)]
@@ -93,7 +94,7 @@ pub trait Backend: Send + Sync + 'static {
     /// leaves it. The store is closed.
     fn corrupt_tail(&self, _id: &SessionId) {}
 
-    /// Stores a session of this id without events whose stored header is this text. The store is
+    /// Stores a session of this id whose stored header is this text. The store is
     /// closed.
     fn plant(&self, _id: &SessionId, _header: &str) {}
 
@@ -348,6 +349,26 @@ macro_rules! persistence_contract {
                 p2_a_page_begins_behind_any_id
                 x1_deletion_refuses_what_is_written_or_absent
                 x2_a_deleted_session_is_gone_and_its_id_free;
+            scenario:
+                persistence_1_and_3_what_only_was_claimed_never_was
+                persistence_2_a_pending_session_is_listed_here_only
+                persistence_4_a_flush_stores_a_session_without_events
+                persistence_5_a_count_that_does_not_fit_reserves_nothing
+                persistence_6_an_unknown_kind_is_refused_alike_each_time
+                persistence_7_of_two_who_open_it_to_write_one_wins
+                persistence_8_a_close_that_fails_gives_the_claim_back
+                persistence_9_what_a_reader_sees_grows_and_never_shrinks
+                persistence_10_a_closed_handle_says_so_before_anything_else
+                persistence_11_a_gap_within_a_batch_is_refused
+                persistence_12_a_number_that_is_none_is_refused
+                persistence_13_deep_nesting_is_refused_and_overflows_nothing
+                persistence_14_odd_keys_and_strings_are_alike_in_every_store
+                persistence_15_an_ignorable_event_is_served_and_means_nothing
+                persistence_16_ignorable_is_true_or_absent
+                persistence_17_a_newer_header_asks_for_an_upgrade
+                persistence_18_a_header_of_another_session_is_damage
+                persistence_35_odd_ids_are_distinct_and_nothing_escapes
+                persistence_36_a_batch_is_what_it_was_when_it_was_given;
         }
     };
 }
@@ -358,4 +379,8 @@ crate::persistence_contract!(memory, backends::Memory::new);
 crate::persistence_contract!(journal, || backends::OnDisk::new(true, 64 << 20));
 crate::persistence_contract!(journal_of_small_segments, || backends::OnDisk::new(true, 2000));
 crate::persistence_contract!(journal_without_index, || backends::OnDisk::new(false, 2000));
-crate::persistence_contract!(journal_on_a_failing_disk, backends::OnModelDisk::default);
+crate::persistence_contract!(journal_on_a_failing_disk, backends::OnModelDisk::journal);
+crate::persistence_contract!(jsonl, backends::Jsonl::new);
+crate::persistence_contract!(jsonl_on_a_failing_disk, backends::OnModelDisk::jsonl);
+#[cfg(feature = "sqlite")]
+crate::persistence_contract!(sqlite, backends::Sqlite::new);

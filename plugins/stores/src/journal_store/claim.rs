@@ -1,6 +1,6 @@
 //! Claims: who may write which session.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -14,8 +14,8 @@ pub(crate) struct Claim {
     pub(crate) inherited: u64,
     /// Whether it only keeps others away while the session is looked up: nothing to show yet.
     pub(crate) placeholder: bool,
-    /// Tells it from other claims of this process.
-    serial: u64,
+    /// As long as nothing of it is stored.
+    pub(crate) unstored: Revision,
     stored: Mutex<Stored>,
     /// The serial of the last part of a tail that was submitted.
     submitted: AtomicU32,
@@ -34,9 +34,8 @@ pub(crate) struct Stored {
 
 impl Claim {
     pub(crate) fn new(header: Arc<SessionHeader>, inherited: u64, stored: Stored) -> Self {
-        static SERIAL: AtomicU64 = AtomicU64::new(0);
         Self {
-            serial: SERIAL.fetch_add(1, Ordering::Relaxed),
+            unstored: Revision::unstored(),
             id: header.id.clone(),
             header,
             inherited,
@@ -60,12 +59,6 @@ impl Claim {
     /// The serial of the next part of a tail.
     pub(crate) fn next_serial(&self) -> u32 {
         self.submitted.fetch_add(1, Ordering::AcqRel).wrapping_add(1)
-    }
-
-    /// The revision of a session that is claimed and not stored. Stored ones count their lives from
-    /// the other end.
-    pub(crate) fn unstored_revision(&self) -> Revision {
-        Revision::new(u64::MAX - self.serial, 0)
     }
 
     pub(crate) fn header_json(&self) -> Result<Bytes, StoreError> {

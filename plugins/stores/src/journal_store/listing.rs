@@ -84,6 +84,6 @@ impl Core {
 }
 
 pub(super) fn stat_of_claim(claim: &Claim) -> SessionStat {
-    let (header, revision) = (Arc::clone(&claim.header), claim.unstored_revision());
+    let (header, revision) = (Arc::clone(&claim.header), claim.unstored.clone());
     SessionStat { header, event_count: 0, size_bytes: 0, revision }
 }

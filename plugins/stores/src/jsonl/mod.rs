@@ -62,6 +62,16 @@ use shelf::Shelf;
 pub use format_file::JSONL_FORMAT_VERSION;
 pub(crate) use format_file::{JOURNAL_WORD, WORD};
 
+/// A header of this text as a line, sealed as if it had been stored so.
+#[cfg(test)]
+pub(crate) fn sealed_header(header: &str) -> Vec<u8> {
+    let open = header.strip_suffix(['}', ']']).unwrap_or(header);
+    let mut line = open.replacen('{', "{\"type\":\"session\",", 1).into_bytes();
+    line.extend_from_slice(b",\"inheritedEventCount\":0,");
+    line::seal(&mut line, 0, line::Kind::Header, line::Stand::default());
+    line
+}
+
 /// How a JSONL store behaves.
 #[derive(Debug, Clone, PartialEq)]
 #[non_exhaustive]

@@ -72,14 +72,14 @@ pub(super) type SessionDesk = Arc<Desk<Slot>>;
 #[derive(Default)]
 pub(super) struct Claim {
     /// What a writer claims of which nothing is stored yet.
-    pending: Mutex<Option<(Arc<SessionHeader>, u64)>>,
+    pending: Mutex<Option<(Arc<SessionHeader>, u64, Revision)>>,
 }
 
 impl Claim {
     /// From now on the session is to be seen, without anything in it.
     pub(super) fn announce(&self, header: &Arc<SessionHeader>, inherited: u64) {
         *self.pending.lock().unwrap_or_else(PoisonError::into_inner) =
-            Some((Arc::clone(header), inherited));
+            Some((Arc::clone(header), inherited, Revision::unstored()));
     }
 
     /// It is stored, and its files say what there is.
@@ -87,7 +87,7 @@ impl Claim {
         *self.pending.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    fn pending(&self) -> Option<(Arc<SessionHeader>, u64)> {
+    fn pending(&self) -> Option<(Arc<SessionHeader>, u64, Revision)> {
         self.pending.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -191,7 +191,7 @@ impl Office {
 
     pub(super) fn pending_session(&self, id: &SessionId) -> Option<StoredSession> {
         let claim = self.places().by_id.get(id).and_then(|place| place.claim.clone())?;
-        let (header, inherited_event_count) = claim.pending()?;
+        let (header, inherited_event_count, _) = claim.pending()?;
         Some(StoredSession { header, inherited_event_count, events: Vec::new(), tail: None })
     }
 
@@ -271,8 +271,8 @@ impl Office {
     }
 }
 
-fn unstored((header, _): (Arc<SessionHeader>, u64)) -> SessionStat {
-    SessionStat { header, event_count: 0, size_bytes: 0, revision: Revision::new(0, 0) }
+fn unstored((header, _, revision): (Arc<SessionHeader>, u64, Revision)) -> SessionStat {
+    SessionStat { header, event_count: 0, size_bytes: 0, revision }
 }
 
 /// Syncs a window after the first write that is not durable; later ones do not extend it.

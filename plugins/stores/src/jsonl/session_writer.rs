@@ -54,6 +54,11 @@ impl SessionWriter for JsonlSessionWriter {
                 if closed { Err(StoreError::Closed) } else { self.claimed.office.check_open() };
             return ready(open).boxed();
         }
+        if !self.closed.load(Ordering::Acquire)
+            && let Err(refused) = batch.check()
+        {
+            return ready(Err(refused)).boxed();
+        }
         self.submit(move |file| file.append(&batch))
     }
 

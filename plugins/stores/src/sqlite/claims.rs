@@ -16,20 +16,23 @@ pub(crate) struct Claim {
     /// Whether there is something to show of a session that is not stored.
     is_new: bool,
     stored: AtomicBool,
+    unstored: Revision,
 }
 
 impl Claim {
     /// Of a session that is yet to be stored.
     pub(crate) fn new(header: Arc<SessionHeader>, inherited: u64) -> Self {
         let stored = AtomicBool::new(false);
-        Self { id: header.id.clone(), header, inherited, is_new: true, stored }
+        let unstored = Revision::unstored();
+        Self { id: header.id.clone(), header, inherited, is_new: true, stored, unstored }
     }
 
     /// Of a session that is stored, or looked for: it keeps others away.
     pub(crate) fn held(id: &SessionId) -> Self {
         let header = Arc::new(SessionHeader::new(id.clone(), 0));
         let stored = AtomicBool::new(true);
-        Self { id: id.clone(), header, inherited: 0, is_new: false, stored }
+        let unstored = Revision::unstored();
+        Self { id: id.clone(), header, inherited: 0, is_new: false, stored, unstored }
     }
 
     pub(crate) fn is_stored(&self) -> bool {
@@ -50,7 +53,7 @@ impl Claim {
     }
 
     pub(crate) fn stat(&self) -> SessionStat {
-        let (header, revision) = (Arc::clone(&self.header), Revision::new(0, 0));
+        let (header, revision) = (Arc::clone(&self.header), self.unstored.clone());
         SessionStat { header, event_count: 0, size_bytes: 0, revision }
     }
 }

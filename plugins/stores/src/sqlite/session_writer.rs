@@ -36,8 +36,12 @@ impl SqliteSessionWriter {
 
 impl SessionWriter for SqliteSessionWriter {
     fn append(&self, batch: EventBatch) -> BoxFuture<'static, Result<(), StoreError>> {
-        if batch.events.is_empty() && !self.closed.load(Ordering::Acquire) {
-            return ready(Ok(())).boxed();
+        if !self.closed.load(Ordering::Acquire) {
+            match batch.check() {
+                Err(refused) => return ready(Err(refused)).boxed(),
+                Ok(()) if batch.events.is_empty() => return ready(Ok(())).boxed(),
+                Ok(()) => {}
+            }
         }
         self.submit(Job::Append { claim: Arc::clone(&self.claim), batch })
     }

@@ -29,8 +29,7 @@ async fn sample() -> Sample {
         writer.append(batch(4, 3)).await.unwrap();
         writer.flush().await.unwrap();
         writer.append(batch(7, 3)).await.unwrap();
-        let odd = vec![Bytes::from_static(b"[\n]"), Bytes::from_static(b"{}")];
-        writer.append(EventBatch { first_seq: 10, events: odd }).await.unwrap();
+        writer.append(batch(10, 2)).await.unwrap();
     }
     store.create(&header("empty"), 0).await.unwrap().flush().await.unwrap();
     store.put_value(KEY, Bytes::from_static(VALUE)).await.unwrap();

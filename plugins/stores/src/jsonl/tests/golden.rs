@@ -32,7 +32,10 @@ fn events() -> Vec<Bytes> {
             format!(r#"{{"type":"turn/{kind}","seq":{seq},"time":{seq},"data":{{"turn":1}}}}"#);
         Bytes::from(text)
     };
-    let odd = [Bytes::from_static(b"{}"), Bytes::from_static(b"[\n]")];
+    let odd = [
+        Bytes::from_static(br#"{"type":"x","seq":2}"#),
+        Bytes::from_static(br#"{ "seq" : 3, "type" : "y" }"#),
+    ];
     [vec![turn("start", 0), turn("end", 1)], odd.into(), vec![turn("start", 4)]].concat()
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use crate::sqlite::rows::{SessionRow, StoreRow};
 
 /// Gives a session another header, sealed as if it had been stored so.
-fn with_header(dir: &Path, id: &str, header: &str) {
+pub(crate) fn with_header(dir: &Path, id: &str, header: &str) {
     let connection = rusqlite::Connection::open(dir.join(schema::FILE)).unwrap();
     let seal = StoreRow::read(&connection).unwrap().seal();
     let mut row = SessionRow::find(&connection, seal, id).unwrap().unwrap();

@@ -28,7 +28,7 @@ const DATABASE: &str = "sessions.sqlite";
 const LOG: &str = "sessions.sqlite-wal";
 
 fn events(id: &str, first_seq: u64, count: u64) -> Vec<Bytes> {
-    let text = |seq| format!(r#"{{"seq":{seq},"of":"{id}{seq}"}}"#);
+    let text = |seq| format!(r#"{{"type":"x","seq":{seq},"of":"{id}{seq}"}}"#);
     (first_seq..first_seq + count).map(|seq| Bytes::from(text(seq))).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Tests of what only the SQLite store promises.
 
 mod beside;
-mod contract;
+pub(crate) mod contract;
 mod damage;
 mod faults;
 mod kill;
