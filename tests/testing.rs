@@ -87,6 +87,7 @@ async fn a_store_fails_before_and_after_the_deed_and_takes_its_time() {
     assert_eq!(asked.elapsed(), Duration::from_secs(7));
 
     store.fill(batch(1).len_bytes() as u64);
+    store.fill(batch(1).len_bytes() as u64);
     writer.append(batch(1)).await.unwrap();
     let full = writer.append(batch(2)).await.unwrap_err();
     assert_eq!(full.code(), "STORE_FULL");
