@@ -8,6 +8,7 @@ use std::{
 };
 
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use playhouse::{
     AgentOptions, ContentBlock, Harness, NewAgent, SessionId, TurnEndReason,
     messages::{
@@ -17,11 +18,11 @@ use playhouse::{
     models::scripted::{Call, Chunking, Fault, FaultKind, Reply, Script, ScriptedAdapter},
     plugin_api::{
         attachment::{AttachmentStore, MemoryAttachments},
-        store::{EventBatch, Store, StoreReader},
+        store::{EventBatch, Store, StoreReader, all_sessions},
         tool::tool_fn,
     },
     stores::{MemoryStore, StoreConfig, StoreKind, open_reader},
-    transfer::{Sessions, SourceFormat, all_sessions, export, import, store},
+    transfer::{Sessions, SourceFormat, export, import, store},
 };
 use serde_json::Value;
 
@@ -146,7 +147,7 @@ async fn converse(live: &Arc<MemoryStore>, images: &MemoryAttachments) -> Harnes
 
 async fn export_all(reader: &dyn StoreReader, images: &dyn AttachmentStore) -> Vec<u8> {
     let mut file = Vec::new();
-    for stat in all_sessions(reader).await.unwrap() {
+    for stat in all_sessions(reader).try_collect::<Vec<_>>().await.unwrap() {
         let exported = export(reader, Some(images), &stat.header.id, &mut file).await.unwrap();
         assert_eq!(exported.missing, Vec::<AttachmentId>::new());
     }
@@ -220,7 +221,7 @@ async fn a_session_is_stored_whole_or_not_at_all() {
     let strict = images.image_bytes_max(4);
     let error = store(&into, Some(&strict), read(&file).unwrap()).await.unwrap_err();
     assert_eq!(error.code(), "ATTACHMENT_TOO_LARGE");
-    let ids: Vec<_> = all_sessions(&into).await.unwrap();
+    let ids: Vec<_> = all_sessions(&into).try_collect().await.unwrap();
     let ids: Vec<_> = ids.iter().map(|stat| stat.header.id.as_str()).collect();
     assert_eq!(ids, ["another", "killed-mid-stream"]);
     // Without a place for images the session comes alone, and says so.

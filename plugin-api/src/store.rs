@@ -4,6 +4,7 @@
 //! survives `kill -9`), **durable** (synced: survives power loss).
 
 mod check;
+mod walk;
 
 use std::{
     fmt,
@@ -16,6 +17,8 @@ use std::{
 
 use bytes::Bytes;
 use futures::{FutureExt, future::BoxFuture};
+pub use walk::{all_sessions, all_values};
+
 use playhouse_messages::{
     event::{Event, Seq, SharedEvent},
     header::SessionHeader,
@@ -43,14 +46,7 @@ pub trait StoreReader: Send + Sync + 'static {
         id: &'a SessionId,
         range: Range<Seq>,
     ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
-        async move {
-            let mut events = self.read(id).await?.events;
-            let at = |seq: Seq| usize::try_from(seq).unwrap_or(usize::MAX).min(events.len());
-            let (start, end) = (at(range.start), at(range.end));
-            events.truncate(end);
-            Ok(events.split_off(start.min(end)))
-        }
-        .boxed()
+        async move { Ok(self.read(id).await?.into_events(range)) }.boxed()
     }
 
     /// What the catalog says of a session; `None` if there is none.
@@ -59,11 +55,14 @@ pub trait StoreReader: Send + Sync + 'static {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<SessionStat>, StoreError>>;
 
-    /// A page of the catalog, ordered by id.
+    /// A page of the catalog, ordered by id. [`all_sessions`] walks all of it.
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>>;
 
     /// A value put by [`Store::put_value`].
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>>;
+
+    /// A page of the keys that have a value, in the order of their bytes. [`all_values`] walks all.
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>>;
 }
 
 /// Keeps sessions. One writer a session, any number of readers.
@@ -98,6 +97,10 @@ pub trait Store: StoreReader {
     /// Stores a small value outside any session, replacing the old one. Written when this resolves.
     fn put_value<'a>(&'a self, key: &'a str, value: Bytes)
     -> BoxFuture<'a, Result<(), StoreError>>;
+
+    /// Removes a value. Written when this resolves. A key without one is no error, so it may be tried
+    /// again.
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>>;
 
     /// Makes everything that was appended before durable, for all sessions.
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>>;
@@ -175,6 +178,14 @@ pub struct StoredSession {
 }
 
 impl StoredSession {
+    /// Those of its events that are in `range`.
+    pub fn into_events(mut self, range: Range<Seq>) -> Vec<Bytes> {
+        let at = |seq: Seq| usize::try_from(seq).unwrap_or(usize::MAX).min(self.events.len());
+        let (start, end) = (at(range.start), at(range.end));
+        self.events.truncate(end);
+        self.events.split_off(start.min(end))
+    }
+
     /// The events as a log.
     ///
     /// # Errors
@@ -270,6 +281,40 @@ pub struct ListPage {
     pub sessions: Vec<SessionStat>,
     /// Where the next page starts; `None` on the last.
     pub next: Option<SessionId>,
+}
+
+/// Which keys of values to list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ValueQuery {
+    /// List keys after this one; `None` starts at the first.
+    pub after: Option<String>,
+    /// The most keys of the page; at least 1.
+    pub limit: usize,
+}
+
+impl Default for ValueQuery {
+    fn default() -> Self {
+        Self { after: None, limit: 256 }
+    }
+}
+
+/// A page of the keys of values.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ValuePage {
+    /// The keys, in order.
+    pub keys: Vec<String>,
+    /// Where the next page starts; `None` on the last.
+    pub next: Option<String>,
+}
+
+impl ValuePage {
+    /// The page of a query, from keys that are in order and behind [`ValueQuery::after`].
+    pub fn of(query: &ValueQuery, keys: impl IntoIterator<Item = String>) -> Self {
+        let mut behind = keys.into_iter();
+        let keys: Vec<_> = behind.by_ref().take(query.limit.max(1)).collect();
+        let next = behind.next().and(keys.last().cloned());
+        Self { keys, next }
+    }
 }
 
 /// Why a store refused or failed. Messages name the thing, the cause and the way out.

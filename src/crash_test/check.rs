@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use futures::TryStreamExt as _;
 use playhouse_messages::id::SessionId;
-use playhouse_plugin_api::store::{ListQuery, SessionStat, Store, StoreError, StoredSession};
+use playhouse_plugin_api::store::{SessionStat, StoreError, StoredSession, all_sessions};
 use playhouse_stores::{StoreKind, verify};
 
 use super::{
@@ -81,7 +82,7 @@ async fn look(
         }
     }
     let store = config(kind).open(dir).await?;
-    let stats = all(&*store).await?;
+    let stats: Vec<_> = all_sessions(&*store).try_collect().await?;
     let read = |id: SessionId| {
         let store = &store;
         async move { store.read(&id).await.map(|session| (id, session)) }
@@ -161,18 +162,6 @@ fn check_session(id: &SessionId, stat: &SessionStat, session: &StoredSession, fo
         if (0..).zip(&tail.parts).any(|(index, bytes)| part(index) != *bytes) {
             let text = format!("{id}: the tail of attempt {} is another one", tail.attempt);
             found.broken.push(Broken::Wrong(text));
-        }
-    }
-}
-
-async fn all(store: &dyn Store) -> Result<Vec<SessionStat>, StoreError> {
-    let (mut stats, mut query) = (Vec::new(), ListQuery::default());
-    loop {
-        let page = store.list(query.clone()).await?;
-        stats.extend(page.sessions);
-        match page.next {
-            Some(next) => query.after = Some(next),
-            None => return Ok(stats),
         }
     }
 }

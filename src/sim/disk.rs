@@ -12,7 +12,7 @@ use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
     EventBatch, ListPage, ListQuery, OpenedSession, SessionStat, SessionWriter, Store, StoreError,
-    StoreReader, StoredSession, StoredTail,
+    StoreReader, StoredSession, StoredTail, ValuePage, ValueQuery,
 };
 use playhouse_stores::MemoryStore;
 
@@ -169,6 +169,10 @@ impl StoreReader for Disk {
         self.inner.list(query)
     }
 
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        self.inner.list_values(query)
+    }
+
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
         self.inner.get_value(key)
     }
@@ -202,6 +206,10 @@ impl Store for Disk {
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.inner.put_value(key, value)
+    }
+
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.inner.remove_value(key)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -23,7 +23,7 @@ pub enum StoreOp {
     List,
     /// [`Store::delete`](playhouse_plugin_api::store::Store::delete).
     Delete,
-    /// Values outside any session, put and read.
+    /// Values outside any session: put, read, listed and removed.
     Value,
     /// [`SessionWriter::append`](playhouse_plugin_api::store::SessionWriter::append).
     Append,

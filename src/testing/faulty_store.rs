@@ -7,7 +7,7 @@ use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
     EventBatch, ListPage, ListQuery, OpenedSession, SessionStat, SessionWriter, Store, StoreError,
-    StoreReader, StoredSession,
+    StoreReader, StoredSession, ValuePage, ValueQuery,
 };
 
 use super::faults::{Faults, Mishap, StoreOdds, StoreOp};
@@ -155,6 +155,10 @@ impl StoreReader for FaultyStore {
         self.faults.meet(StoreOp::List, 0, || self.inner.list(query))
     }
 
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        self.faults.meet(StoreOp::Value, 0, || self.inner.list_values(query))
+    }
+
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
         self.faults.meet(StoreOp::Value, 0, || self.inner.get_value(key))
     }
@@ -194,6 +198,10 @@ impl Store for FaultyStore {
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.faults.meet(StoreOp::Value, value.len(), || self.inner.put_value(key, value))
+    }
+
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.faults.meet(StoreOp::Value, 0, || self.inner.remove_value(key))
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

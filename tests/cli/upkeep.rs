@@ -1,6 +1,10 @@
 //! `sessions delete`, `gc`, `salvage` and `verify`.
 
-use std::fs;
+use std::{fs, sync::Arc};
+
+use futures::TryStreamExt as _;
+use playhouse::plugin_api::store::{Store, all_values};
+use playhouse_stores::{StoreConfig, StoreKind};
 
 use super::House;
 
@@ -41,9 +45,34 @@ fn names(house: &House, dir: &str) -> Vec<String> {
     names
 }
 
+/// Does something with the store of the house.
+fn values<F: Future<Output = Vec<String>>>(
+    house: &House,
+    work: impl FnOnce(Arc<dyn Store>) -> F,
+) -> Vec<String> {
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let config = StoreConfig::new(StoreKind::Journal);
+        let store = config.open(&house.path().join(".playhouse")).await.unwrap();
+        let found = work(Arc::clone(&store)).await;
+        store.close().await.unwrap();
+        found
+    })
+}
+
+async fn keys(store: Arc<dyn Store>) -> Vec<String> {
+    all_values(&*store).try_collect().await.unwrap()
+}
+
 #[test]
 fn what_is_deleted_is_gone_and_gc_gives_its_space_back() {
     let house = house();
+    values(&house, |store| async move {
+        for id in ["one", "two", "gone"] {
+            store.put_value(&format!("projcache/{id}"), "cached".into()).await.unwrap();
+        }
+        store.put_value("something/else", "kept".into()).await.unwrap();
+        Vec::new()
+    });
     let refused = house.run(&["sessions", "delete", "one", "nobody"]);
     assert!(refused.error(2).contains("no session `nobody`"), "{refused:?}");
     let deleted = house.run(&["sessions", "delete", "one", "--format", "jsonl"]);
@@ -52,10 +81,13 @@ fn what_is_deleted_is_gone_and_gc_gives_its_space_back() {
     assert_eq!(names(&house, ".playhouse/spills"), ["gone", "two"]);
     assert_eq!(names(&house, ".playhouse/attachments").len(), 2);
 
+    assert_eq!(values(&house, keys), ["projcache/gone", "projcache/two", "something/else"]);
+
     let swept = house.run(&["sessions", "gc", "--format", "jsonl"]);
     let report = &swept.json()[0];
     assert_eq!((&report["spills"], &report["images"]), (&1.into(), &1.into()), "{swept:?}");
-    assert_eq!(report["compacted"], true);
+    assert_eq!((&report["projections"], &report["compacted"]), (&1.into(), &true.into()));
+    assert_eq!(values(&house, keys), ["projcache/two", "something/else"]);
     let bytes = |key: &str| report[key].as_u64().unwrap();
     assert!(bytes("bytesAfter") < bytes("bytesBefore"), "{report}");
     assert_eq!(names(&house, ".playhouse/spills"), ["two"]);
@@ -69,7 +101,12 @@ fn what_is_deleted_is_gone_and_gc_gives_its_space_back() {
     assert_eq!(verified.code, Some(0), "{verified:?}");
     assert!(verified.out.contains("2 sessions, "), "{verified:?}");
     let text = house.run(&["sessions", "gc"]);
-    assert!(text.out.contains("removed spilled outputs of 0 sessions, and 0 images"), "{text:?}");
+    assert!(
+        text.out.contains(
+            "spilled outputs of 0 sessions, cached projections of 0 sessions, and 0 images"
+        ),
+        "{text:?}"
+    );
 }
 
 #[test]

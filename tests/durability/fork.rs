@@ -12,6 +12,7 @@ use playhouse::{
     },
     models::scripted::Reply,
     plugin_api::store::{StoreError, StoreReader},
+    subagents::{ChildRequest, spawn},
     testing::{FaultyStore, StoreOp, trace},
 };
 use playhouse_stores::MemoryStore;
@@ -131,6 +132,30 @@ mod scenario {
         assert_eq!(spelled(&parent), before);
         model.gate("g").open();
         assert_eq!(soon(parent.outcome(&second, 0)).await.unwrap().text, "two");
+        harness.shutdown().await.unwrap();
+    }
+
+    /// A sub-agent begins with its task alone, however far its parent has got.
+    #[tokio::test]
+    async fn persistence_81_a_child_of_a_first_turn_has_no_seed_and_is_one_deeper() {
+        let replies = [Reply::text("one").at_gate("g"), Reply::text("child")];
+        let (harness, model) = on(Arc::new(MemoryStore::new()), replies).await;
+        let parent = harness.create(new().id("parent")).await.unwrap();
+        parent.followup("go").await.unwrap();
+        model.gate("g").arrived(1).await;
+        let before = spelled(&parent);
+        let request = ChildRequest::new(&parent, "a task");
+        let _handle = spawn(harness.world(), request).await.unwrap();
+        let child = harness.children(parent.id()).remove(0);
+        let header = child.session().header();
+        assert!(!header.is_seeded && child.session().inherited_event_count() == 0);
+        assert_eq!(header.parent_session.as_ref(), Some(parent.id()));
+        assert_eq!((parent.depth(), child.depth()), (0, 1));
+        soon(child.when_idle()).await.unwrap();
+        assert_eq!(user_texts(&child), ["a task"]);
+        assert!(!kinds(&child).contains(&"session/end-seed".to_owned()));
+
+        assert_eq!(spelled(&parent)[..before.len()], before);
         harness.shutdown().await.unwrap();
     }
 

@@ -8,3 +8,4 @@ mod policy;
 mod recovery;
 mod rig;
 mod shutdown;
+mod stuck;

@@ -2,16 +2,21 @@
 
 use std::{io::Write, sync::Arc};
 
+use futures::future::BoxFuture;
 use playhouse::{
-    Event, EventBody, NewEvent, TurnEndReason,
+    Event, EventBody, Harness, NewEvent, SessionId, TurnEndReason,
     messages::{
         event::{EventBody as Body, StepAt},
         invariants,
         repair::{NOT_STARTED_TEXT, OUTCOME_UNKNOWN_TEXT, interrupted_closers},
     },
     models::scripted::Reply,
+    plugin_api::tool::{Tool, tool_fn},
+    policies::{Spill, SpillDir, SpillError, SpillStore},
 };
 use playhouse_stores::{MemoryStore, StoreConfig, StoreKind};
+
+use crate::lifecycle::rig::{Nothing, with as in_builder};
 
 use super::rig::{
     self, Pause, killed, kinds, new, on, on_disk, open, plant, soon, spelled, stubborn_tool,
@@ -49,6 +54,37 @@ async fn recorded() -> Vec<String> {
 
 fn place(log: &[String], kind: &str) -> usize {
     log.iter().position(|event| parse(event).body.kind() == kind).unwrap()
+}
+
+/// Keeps texts, and is held up before it says so.
+struct Late {
+    dir: SpillDir,
+    saved: Arc<Pause>,
+}
+
+impl SpillStore for Late {
+    fn save(
+        &self,
+        session: SessionId,
+        call: CallId,
+        text: Arc<str>,
+    ) -> BoxFuture<'static, Result<String, SpillError>> {
+        let (saving, saved) = (self.dir.save(session, call, text), self.saved.clone());
+        Box::pin(async move {
+            let place = saving.await;
+            saved.pass().await;
+            place
+        })
+    }
+
+    fn remove(&self, session: SessionId) -> BoxFuture<'static, Result<(), SpillError>> {
+        self.dir.remove(session)
+    }
+}
+
+/// A tool with a long output.
+fn dump() -> Arc<dyn Tool> {
+    Arc::new(tool_fn("dump", "", |_: Nothing, _run| async { Ok("x".repeat(9000)) }))
 }
 
 mod scenario {
@@ -109,6 +145,45 @@ mod scenario {
             assert!(texts.iter().any(|text| text == OUTCOME_UNKNOWN_TEXT), "{texts:?}");
             assert_eq!((pause.count(), again.count()), (1, 0), "{kind}: it ran once");
             harness.shutdown().await.unwrap();
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn persistence_63_a_kill_behind_a_spilled_output_leaves_a_file_that_nothing_names() {
+        for kind in on_disk() {
+            let dir = tempfile::tempdir().unwrap();
+            let saved = Pause::closed();
+            let spills =
+                Late { dir: SpillDir::new(dir.path().join("spills")), saved: saved.clone() };
+            let builder = Harness::builder()
+                .shared_store(open(kind, dir.path()).await)
+                .plugin(Spill::new(500, Arc::new(spills)));
+            let (harness, _) = in_builder(builder, [Reply::call("dump", "{}")]).await;
+            harness.register_tool(dump()).unwrap();
+            let agent = harness.create(new().id("a")).await.unwrap();
+            agent.followup("go").await.unwrap();
+            saved.arrived(1).await;
+            let image = killed(dir.path());
+            saved.open();
+            harness.shutdown().await.unwrap();
+
+            let spills = image.path().join("spills/a");
+            let files: Vec<_> = std::fs::read_dir(&spills).unwrap().collect();
+            let [file] = &files[..] else { panic!("{kind}: {files:?}") };
+            let file = file.as_ref().unwrap().path();
+            assert_eq!(std::fs::read_to_string(&file).unwrap(), "x".repeat(9000), "{kind}: whole");
+            let (harness, _) = on(open(kind, image.path()).await, [Reply::text("back")]).await;
+            let agent = harness.resume("a", new()).await.unwrap();
+            let log: Vec<_> = agent.session().log().iter().cloned().collect();
+            assert_eq!(failed_calls(&log)[0].1, "TOOL_OUTCOME_UNKNOWN");
+            agent.prompt("on").await.unwrap();
+            invariants::check(&agent.session().log()).unwrap();
+            let name = file.file_name().unwrap().to_str().unwrap();
+            assert!(spelled(&agent).iter().all(|event| !event.contains(name)), "{kind}");
+            harness.shutdown().await.unwrap();
+            // It goes with its session.
+            SpillDir::new(image.path().join("spills")).remove("a".into()).await.unwrap();
+            assert!(!file.exists());
         }
     }
 

@@ -12,7 +12,7 @@ use playhouse::{
     messages::header::SessionHeader,
     plugin_api::store::{
         EventBatch, ListPage, ListQuery, OpenedSession, SessionStat, SessionWriter, Store,
-        StoreError, StoreReader, StoredSession,
+        StoreError, StoreReader, StoredSession, ValuePage, ValueQuery,
     },
 };
 use playhouse_stores::{MemoryStore, StoreConfig, StoreKind};
@@ -248,6 +248,10 @@ impl StoreReader for Watched {
         self.inner.list(query)
     }
 
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        self.inner.list_values(query)
+    }
+
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
         self.inner.get_value(key)
     }
@@ -284,6 +288,10 @@ impl Store for Watched {
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.inner.put_value(key, value)
+    }
+
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.inner.remove_value(key)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

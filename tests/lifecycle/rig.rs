@@ -19,7 +19,7 @@ use playhouse::{
     plugin_api::{
         store::{
             EventBatch, ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError,
-            StoreReader, StoredSession,
+            StoreReader, StoredSession, ValuePage, ValueQuery,
         },
         tool::{Tool, tool_fn},
     },
@@ -328,6 +328,10 @@ impl StoreReader for Gated {
         self.inner.list(query)
     }
 
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        self.inner.list_values(query)
+    }
+
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
         self.inner.get_value(key)
     }
@@ -366,6 +370,10 @@ impl Store for Gated {
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         self.inner.put_value(key, value)
+    }
+
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.inner.remove_value(key)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -17,7 +17,7 @@ use playhouse_plugin_api::{
     session::{Session, SessionCell},
     store::{
         EventBatch, ListPage, ListQuery, OpenedSession, SessionStat, SessionWriter, Store,
-        StoreError, StoreReader, StoredSession,
+        StoreError, StoreReader, StoredSession, ValuePage, ValueQuery,
     },
 };
 use playhouse_stores::MemoryStore;
@@ -140,6 +140,10 @@ impl StoreReader for Watched {
         self.inner.list(query)
     }
 
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        self.inner.list_values(query)
+    }
+
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
         self.inner.get_value(key)
     }
@@ -174,6 +178,10 @@ impl Store for Watched {
             return async { Err(StoreError::Full { path: "/disk".into() }) }.boxed();
         }
         self.inner.put_value(key, value)
+    }
+
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        self.inner.remove_value(key)
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

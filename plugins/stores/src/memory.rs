@@ -13,10 +13,10 @@ use futures::future::{BoxFuture, ready};
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
     EventBatch, ListPage, ListQuery, Revision, SessionStat, SessionWriter, Store, StoreError,
-    StoreReader, StoredSession, StoredTail,
+    StoreReader, StoredSession, StoredTail, ValuePage, ValueQuery,
 };
 
-use crate::journal_store::{ID_BYTES_MAX, check_new};
+use crate::journal_store::{check_key, check_new};
 
 /// The store. See the module's text.
 #[derive(Clone, Default)]
@@ -176,6 +176,14 @@ impl MemoryStore {
         Ok(ListPage { sessions, next })
     }
 
+    fn list_values_now(&self, query: &ValueQuery) -> Result<ValuePage, StoreError> {
+        use std::ops::Bound;
+        let shelves = self.shelves()?;
+        let start = query.after.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = shelves.values.range::<str, _>((start, Bound::Unbounded));
+        Ok(ValuePage::of(query, behind.map(|(key, _)| key.clone())))
+    }
+
     fn delete_now(&self, id: &SessionId) -> Result<(), StoreError> {
         let mut shelves = self.shelves()?;
         let kept = shelves.sessions.get(id).ok_or_else(|| self.not_found(id))?;
@@ -187,10 +195,7 @@ impl MemoryStore {
     }
 
     fn put_now(&self, key: &str, value: Bytes) -> Result<(), StoreError> {
-        if key.is_empty() || key.len() > ID_BYTES_MAX {
-            let text = format!("a key must have 1 to {ID_BYTES_MAX} bytes");
-            return Err(StoreError::Argument(text));
-        }
+        check_key(key)?;
         self.shelves()?.values.insert(key.to_owned(), value);
         Ok(())
     }
@@ -243,6 +248,10 @@ impl StoreReader for MemoryStore {
         async move { self.list_now(&query) }.boxed()
     }
 
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        async move { self.list_values_now(&query) }.boxed()
+    }
+
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
         async move { Ok(self.shelves()?.values.get(key).cloned()) }.boxed()
     }
@@ -274,6 +283,15 @@ impl Store for MemoryStore {
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         async move { self.put_now(key, value) }.boxed()
+    }
+
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        async move {
+            check_key(key)?;
+            self.shelves()?.values.remove(key);
+            Ok(())
+        }
+        .boxed()
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, ready};
+use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use playhouse_messages::id::SessionId;
 use playhouse_plugin_api::store::{
-    EventBatch, ListQuery, Store, StoreError, StoreReader, StoredSession,
+    EventBatch, Store, StoreError, StoreReader, StoredSession, all_sessions, all_values,
 };
 
 use crate::journal_store::{blocking, open_wreck};
@@ -142,8 +142,6 @@ impl fmt::Display for SalvageReport {
 /// no lock on `from`, and never changes it. `progress` is called after each session. **Durable** when
 /// this resolves; dropped before, it leaves an `into` that is of no use.
 ///
-/// Values are found in journals only: the other kinds do not list them.
-///
 /// # Errors
 ///
 /// [`StoreError::Argument`] if `into` is not empty, or `from` is no store; [`StoreError::Full`] and
@@ -259,19 +257,14 @@ impl Listed {
         // What cannot even be listed is named by the verification.
         let unreadable = report.unreadable.into_iter().map(|(id, _)| id);
         let mut ids: BTreeSet<SessionId> = unreadable.collect();
-        let mut query = ListQuery::default();
-        loop {
-            let page = reader.list(query.clone()).await?;
-            ids.extend(page.sessions.into_iter().map(|stat| stat.header.id.clone()));
-            match page.next {
-                Some(next) => query.after = Some(next),
-                None => break,
-            }
-        }
+        let listed = all_sessions(&*reader).map_ok(|stat| stat.header.id.clone());
+        ids.extend(listed.try_collect::<Vec<_>>().await?);
+        // A list that breaks off is damage, which the verification has named.
+        let keys = all_values(&*reader).scan((), |(), key| ready(key.ok())).collect().await;
         Ok(Wreck {
             ids: ids.into_iter().collect(),
             nameless: Vec::new(),
-            keys: Vec::new(),
+            keys,
             is_more_lost: !report.damages.is_empty(),
             damages: report.damages,
             torn: report.torn,

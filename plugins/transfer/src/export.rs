@@ -12,7 +12,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     attachment::{AttachmentError, AttachmentStore},
-    store::{ListQuery, SessionStat, StoreError, StoreReader},
+    store::{SessionStat, StoreReader},
 };
 use serde_json::Value;
 
@@ -133,24 +133,6 @@ fn shown(events: &[Bytes]) -> Vec<AttachmentId> {
         }
     }
     found
-}
-
-/// Every session of a store, by id.
-///
-/// # Errors
-///
-/// If the catalog cannot be read.
-pub async fn all_sessions(reader: &dyn StoreReader) -> Result<Vec<SessionStat>, StoreError> {
-    let mut stats = Vec::new();
-    let mut query = ListQuery::default();
-    loop {
-        let page = reader.list(query.clone()).await?;
-        stats.extend(page.sessions);
-        match page.next {
-            Some(next) => query.after = Some(next),
-            None => return Ok(stats),
-        }
-    }
 }
 
 /// These sessions, each once and followed by all that were forked or delegated from it, older ones

@@ -21,7 +21,7 @@ mod store;
 mod tests;
 
 pub use error::{ImportError, ImportFault, TransferError};
-pub use export::{Exported, all_sessions, export, with_descendants};
+pub use export::{Exported, export, with_descendants};
 pub use import::{Imported, ImportedAttachment, import};
 pub use lines::{LINE_BYTES_MAX, Line, LineFault, Sessions};
 pub use report::{Note, Report, SourceFormat};

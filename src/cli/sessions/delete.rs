@@ -3,6 +3,7 @@
 use playhouse_messages::id::SessionId;
 use playhouse_plugin_api::store::StoreError;
 use playhouse_policies::{SpillDir, SpillStore as _};
+use playhouse_sessions::projection::forget;
 use serde_json::json;
 
 use super::Common;
@@ -25,6 +26,7 @@ pub(super) async fn run(ids: Vec<SessionId>, common: &Common) -> Result<Exit, Cl
         let mut out = Out::new();
         for id in &ids {
             store.delete(id).await?;
+            forget(&*store, id).await?;
             spills.remove(id.clone()).await.map_err(|error| {
                 CliError::Failed(playhouse_messages::chunk::Failure::new(
                     error.code(),

@@ -6,10 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use futures::TryStreamExt as _;
 use playhouse_context::DirectoryAttachments;
 use playhouse_messages::{chunk::Failure, id::SessionId};
-use playhouse_plugin_api::store::StoreReader;
-use playhouse_transfer::{Exported, TransferError, all_sessions, export, with_descendants};
+use playhouse_plugin_api::store::{StoreReader, all_sessions};
+use playhouse_transfer::{Exported, TransferError, export, with_descendants};
 use serde_json::json;
 
 use super::{Common, progress};
@@ -73,7 +74,7 @@ pub(super) async fn run(args: Export) -> Result<Exit, CliError> {
 async fn chosen(args: &Export, reader: &dyn StoreReader) -> Result<Vec<SessionId>, CliError> {
     let ids: Vec<SessionId> = args.ids.iter().map(|id| SessionId::from(id.as_str())).collect();
     if args.all || args.tree {
-        let stats = all_sessions(reader).await?;
+        let stats: Vec<_> = all_sessions(reader).try_collect().await?;
         if args.all {
             return Ok(stats.iter().map(|stat| stat.header.id.clone()).collect());
         }

@@ -2,13 +2,15 @@
 
 use std::{collections::BTreeSet, fs, io, path::Path};
 
+use futures::TryStreamExt as _;
 use playhouse_messages::id::SessionId;
-use playhouse_plugin_api::store::{Store, StoredSession};
+use playhouse_plugin_api::store::{Store, StoredSession, all_sessions};
 use playhouse_policies::SpillDir;
+use playhouse_sessions::projection::forget_gone;
 use playhouse_stores::{compact_store, counted};
 use serde_json::json;
 
-use super::{Common, all, progress};
+use super::{Common, progress};
 use crate::cli::{
     exit::{CliError, Exit},
     house::{ATTACHMENTS, SPILLS},
@@ -24,7 +26,7 @@ pub(super) async fn run(common: &Common) -> Result<Exit, CliError> {
     let before = bytes_below(&dir)?;
     let swept = sweep(&*store, &dir).await;
     let closed = store.close().await;
-    let (texts, images) = swept?;
+    let Swept { texts, images, projections } = swept?;
     closed?;
     drop(store);
     let compacted = {
@@ -35,12 +37,14 @@ pub(super) async fn run(common: &Common) -> Result<Exit, CliError> {
     let mut out = Out::new();
     match common.format {
         Format::Text => {
-            let (of, images) = (counted(texts, "sessions"), counted(images, "images"));
             out.line(&format!(
-                "{}: {} before, {} after; removed spilled outputs of {of}, and {images}",
+                "{}: {} before, {} after; removed spilled outputs of {}, cached projections of {}, and {}",
                 dir.display(),
                 counted(before, "bytes"),
                 counted(after, "bytes"),
+                counted(texts, "sessions"),
+                counted(projections, "sessions"),
+                counted(images, "images"),
             ))?;
             if compacted.is_none() {
                 out.line("a store of this kind has nothing to compact")?;
@@ -53,6 +57,7 @@ pub(super) async fn run(common: &Common) -> Result<Exit, CliError> {
                 "bytesAfter": after,
                 "spills": texts,
                 "images": images,
+                "projections": projections,
                 "compacted": compacted.is_some(),
             });
             out.line(&line.to_string())?;
@@ -62,11 +67,20 @@ pub(super) async fn run(common: &Common) -> Result<Exit, CliError> {
     Ok(Exit::Completed)
 }
 
-/// Removes spilled texts and images that no session has. A session that cannot be read may have any,
-/// so then nothing is removed.
-async fn sweep(store: &dyn Store, dir: &Path) -> Result<(u64, u64), CliError> {
-    let ids: Vec<SessionId> =
-        all(store).await?.into_iter().map(|stat| stat.header.id.clone()).collect();
+/// What was removed.
+struct Swept {
+    /// Sessions whose spilled texts were.
+    texts: u64,
+    images: u64,
+    /// Sessions whose cached projections were.
+    projections: u64,
+}
+
+/// Removes spilled texts, images and cached projections that no session has. A session that cannot be
+/// read may have any, so then nothing is removed.
+async fn sweep(store: &dyn Store, dir: &Path) -> Result<Swept, CliError> {
+    let listed = all_sessions(store).map_ok(|stat| stat.header.id.clone());
+    let ids: Vec<SessionId> = listed.try_collect().await?;
     let attachments = dir.join(ATTACHMENTS);
     let mut orphans = images(&attachments)?;
     let bar = progress(ids.len() as u64);
@@ -85,7 +99,8 @@ async fn sweep(store: &dyn Store, dir: &Path) -> Result<(u64, u64), CliError> {
         fs::remove_file(&path)
             .map_err(|cause| CliError::io(format!("removing {}", path.display()), cause))?;
     }
-    Ok((texts, orphans.len() as u64))
+    let projections = forget_gone(store, |id| ids.contains(id)).await?;
+    Ok(Swept { texts, images: orphans.len() as u64, projections })
 }
 
 /// Names of all images; and of what a crash left half written.

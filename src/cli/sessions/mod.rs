@@ -27,7 +27,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     fork::ForkPoint,
-    store::{ListQuery, SessionStat, Store, StoreReader},
+    store::{SessionStat, Store, StoreReader},
 };
 use playhouse_stores::{StoreConfig, StoreKind, open_reader};
 use serde_json::{Value, json};
@@ -185,20 +185,6 @@ async fn open_store(config: StoreConfig, dir: &Path) -> Result<Arc<dyn Store>, C
     let kind = StoreKind::detect(dir)?;
     let config = if config.kind() == kind { config } else { StoreConfig::new(kind) };
     Ok(opening(config).open(dir).await?)
-}
-
-/// The whole catalog.
-async fn all<R: StoreReader + ?Sized>(reader: &R) -> Result<Vec<SessionStat>, CliError> {
-    let mut stats = Vec::new();
-    let mut query = ListQuery::default();
-    loop {
-        let page = reader.list(query.clone()).await?;
-        stats.extend(page.sessions);
-        match page.next {
-            Some(next) => query.after = Some(next),
-            None => return Ok(stats),
-        }
-    }
 }
 
 fn stat_json(stat: &SessionStat) -> Value {

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use futures::TryStreamExt as _;
 use playhouse_messages::id::SessionId;
-use playhouse_plugin_api::store::SessionStat;
+use playhouse_plugin_api::store::{SessionStat, all_sessions};
 
-use super::{Common, all, stat_json, stat_line};
+use super::{Common, stat_json, stat_line};
 use crate::cli::{
     exit::{CliError, Exit},
     output::{Format, Out},
 };
 
 pub(super) async fn run(common: &Common) -> Result<Exit, CliError> {
-    let stats = all(&*common.open().await?).await?;
+    let stats = all_sessions(&*common.open().await?).try_collect::<Vec<_>>().await?;
     let ids: BTreeSet<_> = stats.iter().map(|stat| stat.header.id.clone()).collect();
     let mut below: BTreeMap<Option<SessionId>, Vec<&SessionStat>> = BTreeMap::new();
     for stat in &stats {

@@ -2,12 +2,13 @@
 
 use std::fmt;
 
+use futures::TryStreamExt as _;
 use playhouse_messages::{invariants, log::Log, session::SessionCore, session_state::KnownKinds};
-use playhouse_plugin_api::store::{SessionStat, StoreError, StoreReader};
+use playhouse_plugin_api::store::{SessionStat, StoreError, StoreReader, all_sessions};
 use playhouse_stores::counted;
 use serde_json::json;
 
-use super::{Common, all, progress};
+use super::{Common, progress};
 use crate::cli::{
     exit::{CliError, Exit},
     output::{Format, Out, tame},
@@ -29,7 +30,7 @@ impl fmt::Display for Fault {
 
 pub(super) async fn run(common: &Common) -> Result<Exit, CliError> {
     let reader = common.open().await?;
-    let stats = all(&*reader).await?;
+    let stats: Vec<_> = all_sessions(&*reader).try_collect().await?;
     // Every session is read twice: once for its bytes, once for what they say.
     let bar = progress(2 * stats.len() as u64);
     let (dir, reading) = (common.dir()?, bar.clone());

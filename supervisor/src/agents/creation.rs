@@ -38,13 +38,9 @@ use playhouse_plugin_api::{
 use ractor::{RpcReplyPort, rpc::CallResult};
 
 use super::{
-    disposal,
+    disposal::{self, store_failure},
     maker::{Maker, shutting_down},
 };
-
-pub(super) fn store_failure(error: StoreError) -> Failure {
-    Failure::new(error.code(), error.to_string())
-}
 
 /// What the session of a new agent is made from.
 pub(super) enum Basis {
@@ -233,10 +229,17 @@ impl Creation<'_> {
                 Ok(Prepared { core, handle: Some(handle), stored, inherited_event_count })
             }
             Err(failure) => {
-                // The claim is given back; the first failure is the one that counts.
-                let _ = handle.close().await;
+                self.give_back(handle).await;
                 Err(failure)
             }
+        }
+    }
+
+    /// Gives back the claim of a session that is not made; the failure before is the one that counts.
+    async fn give_back(&self, handle: Arc<dyn SessionWriter>) {
+        let patience = self.maker.world.limits.grace + disposal::PATIENCE;
+        if tokio::time::timeout(patience, release(handle)).await.is_err() {
+            tracing::warn!(session = %self.id, "the store does not take a claim back");
         }
     }
 
@@ -288,7 +291,7 @@ impl Creation<'_> {
             Ok(scope) => scope,
             Err(closed) => {
                 if let Some(handle) = handle {
-                    let _ = handle.close().await;
+                    self.give_back(handle).await;
                 }
                 return Err(Failure::new(closed.code(), closed.to_string()));
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use playhouse_messages::{
     chunk::Failure,
     event::{CancelCause, EventBody, NewEvent, TurnEnd, TurnEndReason},
+    id::SessionId,
     protocol::{CommandNo, WriterMessage},
     session::Command,
 };
@@ -12,8 +13,8 @@ use playhouse_plugin_api::{
     agent::{Agent, Disposal},
     creation::AgentHandle,
     session::SessionCell,
-    slot::Slot,
-    store::EventBatch,
+    slot::{Gone, Slot},
+    store::{EventBatch, StoreError},
     world::World,
 };
 use ractor::Message;
@@ -21,6 +22,9 @@ use serde_json::json;
 
 /// The event by which a log says that its agent could not go on.
 pub const AGENT_FAILED: &str = "agent/failed";
+
+/// The code of a failure that says: the store does not answer, and what was accepted may be lost.
+pub const STORE_TIMEOUT: &str = "STORE_TIMEOUT";
 
 /// What is waited for on top of the grace time: longer is a fault of ours, and must not hang a caller.
 pub const PATIENCE: Duration = Duration::from_secs(5);
@@ -56,11 +60,11 @@ pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(
         // The writer may be what keeps dying: the log's rest goes to the store from here.
         let durable = cell.marks().borrow().durable;
         let rest: Vec<_> = agent.session().log().range(durable..u64::MAX).cloned().collect();
-        let stored = match handle.append(EventBatch::encode(&rest)).await {
-            Ok(()) => handle.flush().await,
-            Err(error) => Err(error),
+        let storing = async {
+            handle.append(EventBatch::encode(&rest)).await.map_err(store_failure)?;
+            handle.flush().await.map_err(store_failure)
         };
-        failures.extend(stored.err().map(|error| Failure::new(error.code(), error.to_string())));
+        failures.extend(in_time(patience, agent.id(), storing).await.err());
     }
     release(world, agent, failures).await
 }
@@ -136,13 +140,16 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
     // Nobody is told any more that something was accepted, so nothing accepted is left out below.
     retire(&agent.cell().actor, patience).await;
     retire(&session.cell().appender, patience).await;
-    if let Ok(closed) = session.cell().writer.call(|_, reply| WriterMessage::Close { reply }).await
-    {
-        failures.extend(closed.err());
-    } else if let Some(handle) = session.cell().handle() {
-        let closed = handle.close().await;
-        failures.extend(closed.err().map(|error| Failure::new(error.code(), error.to_string())));
-    }
+    let closing = async {
+        match session.cell().writer.call(|_, reply| WriterMessage::Close { reply }).await {
+            Ok(closed) => closed,
+            Err(Gone) => match session.cell().handle() {
+                Some(handle) => handle.close().await.map_err(store_failure),
+                None => Ok(()),
+            },
+        }
+    };
+    failures.extend(in_time(patience, agent.id(), closing).await.err());
     session.cell().close_writer();
     session.cell().feed().close();
     let announced = world.agents.remove(agent);
@@ -155,6 +162,27 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
     agent.cell().set_end(end.clone());
     agent.cell().supervisor.close();
     end
+}
+
+/// Waits for the store to make a session durable, and not for ever: whoever ends must end. The claim
+/// stays with the store, which may still do what it was asked.
+pub async fn in_time(
+    patience: Duration,
+    id: &SessionId,
+    storing: impl Future<Output = Result<(), Failure>>,
+) -> Result<(), Failure> {
+    tokio::time::timeout(patience, storing).await.unwrap_or_else(|_| {
+        let text = format!(
+            "the store did not answer in {patience:?}: the end of session `{id}` may not be durable; \
+             once the store works, resume the session and see how far it goes"
+        );
+        Err(Failure::new(STORE_TIMEOUT, text))
+    })
+}
+
+/// A store's error as a failure.
+pub fn store_failure(error: StoreError) -> Failure {
+    Failure::new(error.code(), error.to_string())
 }
 
 /// Releases an agent that no supervisor took over.

@@ -11,7 +11,10 @@ use playhouse_plugin_api::{
     store::{SessionWriter, StoreError},
 };
 
-use super::creation::{Creation, Prepared, store_failure};
+use super::{
+    creation::{Creation, Prepared},
+    disposal::store_failure,
+};
 
 impl Creation<'_> {
     pub(super) async fn forked(

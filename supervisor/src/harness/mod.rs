@@ -29,7 +29,10 @@ use ractor::ActorRef;
 use tokio::task::JoinHandle;
 
 use crate::{
-    agents::maker::Maker,
+    agents::{
+        disposal::{self, STORE_TIMEOUT, in_time, store_failure},
+        maker::Maker,
+    },
     plugin_host::{HostError, PluginHandle, Plugins},
     providers::ProvidersRootMessage,
     restart_policy::RestartBook,
@@ -214,10 +217,18 @@ impl Inner {
         for fault in stops.into_iter().flatten() {
             tracing::debug!(%fault, "a root had ended before");
         }
-        if let Some(store) = &world.store
-            && let Err(error) = store.close().await
-        {
-            failures.push(Failure::new(error.code(), error.to_string()));
+        if let Some(store) = &world.store {
+            let patience = world.limits.grace + disposal::PATIENCE;
+            failures.extend(match tokio::time::timeout(patience, store.close()).await {
+                Ok(closed) => closed.err().map(store_failure),
+                Err(_) => {
+                    let text = format!(
+                        "{} did not close in {patience:?}: what was accepted last may not be durable",
+                        store.describe()
+                    );
+                    Some(Failure::new(STORE_TIMEOUT, text))
+                }
+            });
         }
         state.send_replace(HarnessState::Down);
         match failures.len() {
@@ -253,12 +264,13 @@ async fn watch_root(root: JoinHandle<()>, maker: Maker, state: watch::Sender<Har
         if let Some(handle) = agent.session().cell().handle() {
             let durable = agent.session().marks().borrow().durable;
             let rest: Vec<_> = agent.session().log().range(durable..u64::MAX).cloned().collect();
-            let stored = match handle.append(EventBatch::encode(&rest)).await {
-                Ok(()) => handle.close().await,
-                Err(error) => Err(error),
+            let storing = async {
+                handle.append(EventBatch::encode(&rest)).await.map_err(store_failure)?;
+                handle.close().await.map_err(store_failure)
             };
-            if let Err(error) = stored {
-                text = format!("{text}; session `{}`: {error}", agent.id());
+            let patience = world.limits.grace + disposal::PATIENCE;
+            if let Err(failure) = in_time(patience, agent.id(), storing).await {
+                text = format!("{text}; session `{}`: {}", agent.id(), failure.message);
             }
         }
         // What the agent's scope holds belongs to nobody now.

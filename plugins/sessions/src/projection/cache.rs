@@ -1,11 +1,15 @@
 //! Checkpoints in a store's values: one record a session.
 
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use playhouse_messages::{header::SessionHeader, id::SessionId};
-use playhouse_plugin_api::store::{Store, StoreError, StoreReader};
+use playhouse_plugin_api::store::{Store, StoreError, StoreReader, all_values};
 use serde::{Deserialize, Serialize};
 
 use super::checkpoint::Checkpoint;
+
+/// What the keys of all records begin with.
+const PREFIX: &str = "projcache/";
 
 /// A record as it is stored.
 #[derive(Serialize, Deserialize)]
@@ -31,7 +35,7 @@ impl Identity {
 }
 
 fn key(id: &SessionId) -> String {
-    format!("projcache/{id}")
+    format!("{PREFIX}{id}")
 }
 
 /// What is kept of the session of this header. What cannot be read is as good as nothing.
@@ -75,6 +79,27 @@ pub(super) async fn save(
 ///
 /// What the store says.
 pub async fn forget(store: &dyn Store, id: &SessionId) -> Result<(), StoreError> {
-    // Values are replaced, never removed.
-    store.put_value(&key(id), Bytes::new()).await
+    store.remove_value(&key(id)).await
+}
+
+/// Drops what is cached of sessions that are gone. Returns of how many.
+///
+/// # Errors
+///
+/// What the store says.
+pub async fn forget_gone(
+    store: &dyn Store,
+    is_there: impl Fn(&SessionId) -> bool,
+) -> Result<u64, StoreError> {
+    let keys: Vec<String> = all_values(store).try_collect().await?;
+    let mut gone = 0;
+    for key in keys {
+        if let Some(id) = key.strip_prefix(PREFIX)
+            && !is_there(&SessionId::from(id))
+        {
+            store.remove_value(&key).await?;
+            gone += 1;
+        }
+    }
+    Ok(gone)
 }

@@ -13,7 +13,7 @@ mod tests;
 mod unit;
 
 pub use self::{
-    cache::forget,
+    cache::{forget, forget_gone},
     checkpoint::{Checkpoint, Row},
     error::ProjectionError,
     plugin::{PROJECTIONS_SERVICE, SessionProjections},

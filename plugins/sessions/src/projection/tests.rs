@@ -324,6 +324,25 @@ mod scenario {
     }
 
     #[tokio::test]
+    async fn persistence_62_a_row_that_lags_behind_the_log_costs_the_tail() {
+        let watched = Watched::new();
+        store(&watched.inner, SessionHeader::new("s".into(), 1), &log((0..6).map(note))).await;
+        let sum = Sum::default();
+        let (projections, _scope) = with(&sum);
+        projections.stored_snapshot(&watched, Some(&watched), &"s".into()).await.unwrap();
+        // The process dies when more is durable, and before the row of that.
+        let (writer, _) = watched.open_write(&"s".into()).await.unwrap();
+        let more: Vec<_> = log((0..9).map(note)).range(6..9).cloned().collect();
+        writer.append(playhouse_plugin_api::store::EventBatch::encode(&more)).await.unwrap();
+        writer.close().await.unwrap();
+        (watched.took(), sum.applied());
+        let (projections, _scope) = with(&sum);
+        let cold = projections.stored_snapshot(&watched, None, &"s".into()).await.unwrap();
+        assert_eq!(json!(cold), json!({"asOfSeq": 8, "values": {"sum": 36}}));
+        assert_eq!((watched.took(), sum.applied()), (vec![5], 3), "the anchor, and what is new");
+    }
+
+    #[tokio::test]
     async fn persistence_100_a_log_that_shrank_is_folded_anew() {
         let watched = Watched::new();
         let header = SessionHeader::new("s".into(), 1);

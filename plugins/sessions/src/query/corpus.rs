@@ -7,14 +7,14 @@ use std::{
     sync::Arc,
 };
 
-use futures::{StreamExt, stream};
+use futures::{StreamExt, TryStreamExt, stream};
 use playhouse_messages::{event::Seq, header::SessionHeader, id::SessionId, log::Log};
 use playhouse_plugin_api::{
     cancel::CancelToken,
     registry::AgentRegistry,
     scope::Scope,
     session::Session,
-    store::{ListQuery, Revision, SessionStat, StoreError, StoreReader},
+    store::{Revision, SessionStat, StoreError, StoreReader, all_sessions},
 };
 
 use super::{QueryError, SessionFilter, filter};
@@ -169,17 +169,12 @@ impl SessionQuery {
     ) -> Result<Vec<SessionRecord>, QueryError> {
         let mut records = BTreeMap::new();
         if let Some(store) = &self.store {
-            let mut query = ListQuery::default();
-            loop {
-                let page = race(cancel, store.list(query.clone())).await?;
-                let page = page.map_err(QueryError::PersistenceFailed)?;
-                let stored = page.sessions.into_iter().map(SessionRecord::stored);
-                records.extend(stored.map(|record| (record.header.id.clone(), record)));
-                match page.next {
-                    Some(next) => query.after = Some(next),
-                    None => break,
-                }
-            }
+            let listed = all_sessions(&**store).map_ok(|stat| {
+                let record = SessionRecord::stored(stat);
+                (record.header.id.clone(), record)
+            });
+            let listed = race(cancel, listed.try_collect()).await?;
+            records = listed.map_err(QueryError::PersistenceFailed)?;
         }
         for agent in self.agents.iter().flat_map(AgentRegistry::list) {
             let session = agent.session();

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
+use futures::{FutureExt as _, TryStreamExt as _};
 use playhouse_messages::id::SessionId;
 use playhouse_messages::testing::Grower;
 use playhouse_plugin_api::store::{
-    EventBatch, ListQuery, SessionStat, SessionWriter, Store, StoreError,
+    EventBatch, ListQuery, SessionStat, SessionWriter, Store, StoreError, ValueQuery, all_values,
 };
 
 use super::backends;
@@ -177,12 +177,16 @@ async fn shown(store: &dyn Store, limit: usize) -> String {
         for stat in page.sessions {
             let id = &stat.header.id;
             let session = store.read(id).await.unwrap();
-            let middle = store.read_events(id, 3..stat.event_count.max(5) - 1).await.unwrap();
+            let mut parts = Vec::new();
+            let count = stat.event_count;
+            for range in [3..count.max(5) - 1, 0..2, count / 2..u64::MAX, count..count + 3, 2..1] {
+                parts.push(store.read_events(id, range).await.unwrap());
+            }
             let inherited = session.inherited_event_count;
             let SessionStat { header, event_count, size_bytes, .. } = stat;
             let (events, tail) = (session.events, session.tail);
             out += &format!("{header:?} {inherited} {event_count} {size_bytes} {tail:?}\n");
-            out += &format!("{events:?} {middle:?}\n");
+            out += &format!("{events:?} {parts:?}\n");
         }
         after = page.next;
         if after.is_none() {
@@ -192,6 +196,9 @@ async fn shown(store: &dyn Store, limit: usize) -> String {
     for n in 0..5 {
         out += &format!("{:?}\n", store.get_value(&format!("k{n}")).await.unwrap());
     }
+    let keys: Vec<_> = all_values(store).try_collect().await.unwrap();
+    let query = ValueQuery { after: Some("k1".to_owned()), limit };
+    out += &format!("{keys:?} {:?}\n", store.list_values(query).await.unwrap());
     out
 }
 
@@ -306,8 +313,13 @@ async fn life(seed: u64, steps: usize) -> usize {
             }
             85..91 => {
                 let (key, value) = (format!("k{}", n % 5), Bytes::from(vec![7; dice.below(90)]));
+                let removes = dice.chance(30);
                 for store in &stores {
-                    store.put_value(&key, value.clone()).await.unwrap();
+                    let done = match removes {
+                        true => store.remove_value(&key).await,
+                        false => store.put_value(&key, value.clone()).await,
+                    };
+                    done.unwrap();
                 }
             }
             91..96 => {

@@ -344,6 +344,8 @@ macro_rules! persistence_contract {
                 t2_a_tail_survives_and_goes_on_after_a_reopen
                 t3_parts_of_a_tail_keep_the_order_of_the_calls
                 v1_values_are_replaced_and_come_back
+                v3_a_removed_value_is_gone_and_may_be_put_again
+                v4_keys_are_listed_in_pages
                 v2_a_key_has_a_length
                 p1_pages_are_ordered_and_complete
                 p2_a_page_begins_behind_any_id

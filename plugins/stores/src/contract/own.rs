@@ -3,9 +3,12 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use futures::future::{join_all, try_join};
 use playhouse_messages::id::SessionId;
-use playhouse_plugin_api::store::{ListQuery, Store, StoredTail};
+use playhouse_plugin_api::store::{
+    ListQuery, Store, StoredTail, ValuePage, ValueQuery, all_values,
+};
 
 use super::fixtures::*;
 use super::{Context, Outcome};
@@ -107,6 +110,72 @@ pub(super) async fn v2_a_key_has_a_length(context: &Context) -> Outcome {
     }
     store.put_value(&"k".repeat(4096), "v".into()).await.unwrap();
     assert_eq!(store.get_value(&"k".repeat(4096)).await, Ok(Some("v".into())));
+    Ok(())
+}
+
+pub(super) async fn v3_a_removed_value_is_gone_and_may_be_put_again(context: &Context) -> Outcome {
+    let store = context.open().await;
+    for (key, value) in [("a", "1"), ("b", ""), ("c", "3"), ("d", "4")] {
+        store.put_value(key, Bytes::from_static(value.as_bytes())).await.unwrap();
+    }
+    let store = context.reopen().await;
+    // What was never there is removed as well.
+    for key in ["a", "b", "nothing", "d", "a"] {
+        store.remove_value(key).await.unwrap();
+    }
+    store.put_value("d", "5".into()).await.unwrap();
+    let check = async |store: &dyn Store| {
+        for (key, value) in [("a", None), ("b", None), ("c", Some("3")), ("d", Some("5"))] {
+            assert_eq!(store.get_value(key).await, Ok(value.map(Bytes::from)), "{key}");
+        }
+        assert_eq!(keys(store).await, ["c", "d"]);
+    };
+    check(&*store).await;
+    check(&*context.reopen().await).await;
+    for key in ["", &"k".repeat(5000)] {
+        assert_eq!(code(store.remove_value(key).await), "INVALID_ARGUMENT");
+    }
+    Ok(())
+}
+
+async fn keys(store: &dyn Store) -> Vec<String> {
+    all_values(store).try_collect().await.unwrap()
+}
+
+pub(super) async fn v4_keys_are_listed_in_pages(context: &Context) -> Outcome {
+    let store = context.open().await;
+    assert_eq!(store.list_values(ValueQuery::default()).await, Ok(ValuePage::default()));
+    let long = "l".repeat(4000);
+    let put = ["b", "a/b", "é", "A", &long, "empty", "n1", "n2", "n3"];
+    for key in put {
+        let value = if key == "empty" { Bytes::new() } else { "v".into() };
+        store.put_value(key, value).await.unwrap();
+    }
+    let store = context.reopen().await;
+    // Some from an earlier life, some new, some gone.
+    store.remove_value("n2").await.unwrap();
+    store.put_value("n15", "v".into()).await.unwrap();
+    let there = ["A", "a/b", "b", "empty", &long, "n1", "n15", "n3", "é"];
+    for limit in [1, 2, 4, 9, 100] {
+        let (mut after, mut seen, mut pages) = (None, Vec::new(), 0);
+        loop {
+            let page = store.list_values(ValueQuery { after, limit }).await.unwrap();
+            assert!(page.keys.len() <= limit);
+            pages += 1;
+            seen.extend(page.keys);
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        assert_eq!(seen, there, "limit {limit}");
+        assert_eq!(pages, 9_usize.div_ceil(limit), "limit {limit}");
+    }
+    for (after, expected) in [("", &there[..]), ("m", &there[5..]), ("n3", &["é"]), ("é", &[])] {
+        let query = ValueQuery { after: Some(after.to_owned()), limit: 20 };
+        assert_eq!(store.list_values(query).await.unwrap().keys, expected, "after {after:?}");
+    }
+    assert_eq!(keys(&*store).await, there);
     Ok(())
 }
 

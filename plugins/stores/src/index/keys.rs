@@ -38,6 +38,11 @@ pub fn after_ids() -> Vec<u8> {
     vec![ID + 1]
 }
 
+/// The first key behind those of values.
+pub fn after_kv() -> Vec<u8> {
+    vec![KV + 1]
+}
+
 /// What all block keys start with.
 pub fn all_blocks() -> Vec<u8> {
     vec![BLOCK]

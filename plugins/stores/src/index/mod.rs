@@ -286,6 +286,25 @@ impl Index {
         self.thread.call(move |tree| Ok(tree.get(key)?.and_then(|value| keys::place(&value))))
     }
 
+    /// Up to `limit` keys behind `after` and where their last records stand, in order.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn keys(
+        &self,
+        after: &[u8],
+        limit: usize,
+    ) -> Result<BTreeMap<Vec<u8>, Option<Place>>, IndexError> {
+        use std::ops::Bound;
+        let start = Bound::Excluded(Key::Kv(after).encode());
+        self.thread.call(move |tree| {
+            let rows = tree.range((start, Bound::Excluded(keys::after_kv()))).take(limit);
+            rows.map(|row| row.map(|(key, value)| (key[1..].to_vec(), keys::place(&value))))
+                .collect()
+        })
+    }
+
     /// The blocks that it has in a segment, with their sessions: what a damaged segment held.
     ///
     /// # Errors

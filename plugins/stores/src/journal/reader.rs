@@ -1,6 +1,7 @@
 //! Reading records back from the places that a map names.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,7 +110,7 @@ impl Reader {
         tail.parts.iter().map(read).collect()
     }
 
-    /// The events of a session from `from_seq` on, each as JSON.
+    /// Those events of `range` that a session has, each as JSON. Reads only the records that hold them.
     ///
     /// # Errors
     ///
@@ -118,12 +119,12 @@ impl Reader {
         &self,
         number: u64,
         session: &SessionMap,
-        from_seq: u64,
+        range: Range<u64>,
     ) -> Result<Vec<Buffer>, JournalError> {
         if let Some(damage) = &session.damage {
             return Err(JournalError::Corrupt(Box::new(damage.clone())));
         }
-        self.events_of(number, &session.blocks, from_seq)
+        self.events_of(number, &session.blocks, range)
     }
 
     /// As [`Reader::events`], from the blocks alone.
@@ -135,10 +136,10 @@ impl Reader {
         &self,
         number: u64,
         blocks: &[Block],
-        from_seq: u64,
+        range: Range<u64>,
     ) -> Result<Vec<Buffer>, JournalError> {
         let mut out = Vec::new();
-        self.gather(number, blocks, from_seq, &mut out).map(|()| out)
+        self.gather(number, blocks, range, &mut out).map(|()| out)
     }
 
     /// The events of a damaged session up to the first that is missing or in doubt.
@@ -146,7 +147,7 @@ impl Reader {
     pub fn prefix(&self, number: u64, session: &SessionMap) -> Vec<Buffer> {
         let mut out = Vec::new();
         // Why it ends there is the session's damage.
-        let _ = self.gather(number, &session.blocks, 0, &mut out);
+        let _ = self.gather(number, &session.blocks, 0..u64::MAX, &mut out);
         let sound = session.doubtful_from.and_then(|from| usize::try_from(from).ok());
         out.truncate(sound.unwrap_or(usize::MAX));
         out
@@ -156,12 +157,13 @@ impl Reader {
         &self,
         number: u64,
         blocks: &[Block],
-        from_seq: u64,
+        range: Range<u64>,
         out: &mut Vec<Buffer>,
     ) -> Result<(), JournalError> {
         let mut opened = Opened::new();
-        let mut next = from_seq;
-        for block in blocks.iter().filter(|block| block.end_seq() > from_seq) {
+        let mut next = range.start;
+        let holds = |block: &&Block| block.end_seq() > range.start && block.first_seq < range.end;
+        for block in blocks.iter().filter(holds) {
             if block.first_seq > next {
                 return Err(damaged(DamageKind::EventGap, block.place, number));
             }
@@ -176,7 +178,7 @@ impl Reader {
                 return Err(damaged(DamageKind::BadRecord, block.place, number));
             }
             for (seq, event) in (first_seq..).zip(events) {
-                if seq < from_seq {
+                if !range.contains(&seq) {
                     continue;
                 }
                 if seq == next {
@@ -184,10 +186,10 @@ impl Reader {
                     next += 1;
                 } else {
                     // Sent again after a restart of the committer: equal is legal.
-                    let before = usize::try_from(seq - from_seq).ok().and_then(|at| out.get(at));
+                    let before = usize::try_from(seq - range.start).ok().and_then(|at| out.get(at));
                     if before != Some(&event) {
                         // Nobody can say which of the two it was.
-                        out.truncate(usize::try_from(seq - from_seq).unwrap_or(0));
+                        out.truncate(usize::try_from(seq - range.start).unwrap_or(0));
                         return Err(damaged(DamageKind::DifferingEvent, block.place, number));
                     }
                 }

@@ -72,6 +72,12 @@ impl Record {
             }
     }
 
+    /// How long the record is that removes a key, frame included.
+    #[must_use]
+    pub fn removal_len(key: &[u8]) -> usize {
+        RECORD_HEADER_LEN + 1 + 4 + key.len()
+    }
+
     fn push(&self, body: &mut Vec<u8>, checksum: Checksum) {
         match self {
             Self::Session { session, id, inherited, header } => {

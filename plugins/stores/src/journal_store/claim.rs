@@ -67,6 +67,15 @@ impl Claim {
     }
 }
 
+/// What every store asks of a value's key.
+pub(crate) fn check_key(key: &str) -> Result<(), StoreError> {
+    if key.is_empty() || key.len() > ID_BYTES_MAX {
+        let text = format!("a key must have 1 to {ID_BYTES_MAX} bytes");
+        return Err(StoreError::Argument(text));
+    }
+    Ok(())
+}
+
 /// What every store asks of a new session.
 pub(crate) fn check_new(header: &SessionHeader, inherited: u64) -> Result<(), StoreError> {
     header.check().map_err(|error| StoreError::Argument(error.to_string()))?;

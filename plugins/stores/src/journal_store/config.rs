@@ -21,6 +21,12 @@ pub struct JournalStoreConfig {
     pub index: bool,
     /// The index's cache, in bytes. 64 MiB by default, and at least 64 KiB.
     pub cache_bytes: u64,
+    /// How often the committer may die within [`JournalStoreConfig::deaths_within`] and be replaced. At
+    /// the next death the store gives up: all that waits and all that comes fails, until it is closed
+    /// and opened anew. 8 by default.
+    pub deaths_max: usize,
+    /// 10 s by default.
+    pub deaths_within: Duration,
     /// Is told how far the opening of a store has got that was not closed cleanly.
     pub on_progress: Option<OnProgress>,
 }
@@ -33,6 +39,8 @@ impl Default for JournalStoreConfig {
             waiting_bytes: 64 << 20,
             index: true,
             cache_bytes: 64 << 20,
+            deaths_max: 8,
+            deaths_within: Duration::from_secs(10),
             on_progress: None,
         }
     }
@@ -72,6 +80,13 @@ impl JournalStoreConfig {
     #[must_use]
     pub fn index(mut self, index: bool) -> Self {
         self.index = index;
+        self
+    }
+
+    /// The same, with so many deaths of the committer in such a time that are no reason to give up.
+    #[must_use]
+    pub fn deaths(mut self, max: usize, within: Duration) -> Self {
+        (self.deaths_max, self.deaths_within) = (max, within);
         self
     }
 

@@ -5,11 +5,12 @@
 //! fails, the ledger is filled from the journal and the store goes on without an index.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use playhouse_messages::{header::SessionHeader, id::SessionId};
+use playhouse_messages::{event::Seq, header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{Revision, SessionStat, StoreError, StoredSession, StoredTail};
 
 use super::claim::{Claim, Stored};
@@ -17,8 +18,8 @@ use super::failure::{store_error, store_error_of};
 use super::listing::stat_of_claim;
 use crate::index::{Covered, Index, IndexError};
 use crate::journal::{
-    Damage, Depth, Disk, JournalConfig, JournalError, Map, Reader, Record, SessionMap, StoreId,
-    Writer, recover,
+    Damage, Depth, Disk, JournalConfig, JournalError, Map, Place, Reader, Record, SessionMap,
+    StoreId, Writer, recover,
 };
 
 /// What is known beside the index.
@@ -244,17 +245,17 @@ impl Core {
         Ok(())
     }
 
-    /// Events of a session from `from_seq` on.
+    /// Those events of `range` that a session has.
     pub(crate) fn events(
         &self,
         id: &SessionId,
         number: u64,
-        from_seq: u64,
+        range: Range<Seq>,
     ) -> Result<Vec<Bytes>, StoreError> {
         let Some(session) = self.session(number)? else {
             return Ok(Vec::new());
         };
-        let events = self.reader.events(number, &session, from_seq);
+        let events = self.reader.events(number, &session, range);
         events.map_err(|error| store_error_of(&self.dir, id, error))
     }
 
@@ -336,7 +337,7 @@ impl Core {
         let session = self.session(number)?.ok_or_else(|| self.not_found(id))?;
         let fail = |error| store_error_of(&self.dir, id, error);
         let (header, inherited_event_count) = self.header(id, number, &session)?;
-        let events = self.reader.events(number, &session, 0).map_err(fail)?;
+        let events = self.reader.events(number, &session, 0..Seq::MAX).map_err(fail)?;
         let tail = match &session.tail {
             None => None,
             Some(tail) => Some(StoredTail {
@@ -348,6 +349,19 @@ impl Core {
         let tail_serial = session.tail.as_ref().map_or(0, |tail| tail.serial);
         let stored = StoredSession { header, inherited_event_count, events, tail };
         Ok((stored, Stored { number: Some(number), next_seq, tail_serial }))
+    }
+
+    /// Those events of `range` that are stored: only the blocks that hold them are read.
+    pub(crate) fn read_events(
+        &self,
+        id: &SessionId,
+        range: Range<Seq>,
+    ) -> Result<Vec<Bytes>, StoreError> {
+        match self.find(id)? {
+            Some(number) => self.events(id, number, range),
+            None if self.stat(id)?.is_some() => Ok(Vec::new()),
+            None => Err(self.not_found(id)),
+        }
     }
 
     /// What the catalog says of a session.
@@ -390,6 +404,17 @@ impl Core {
                 _ => Ok(None),
             },
         }
+    }
+
+    /// Whether a key's last record gives it a value, and does not remove it. Only an empty value is
+    /// as short as a removal, so nothing large is read.
+    pub(super) fn has_value(&self, key: &[u8], place: Place) -> Result<bool, StoreError> {
+        if place.length as usize > Record::removal_len(key) {
+            return Ok(true);
+        }
+        let record = self.reader.record(place, 0);
+        let record = record.map_err(|error| store_error(&self.dir, error))?;
+        Ok(matches!(record, Record::Kv { value: Some(_), .. }))
     }
 
     /// Puts what the ledger knows into the index, and empties the ledger.

@@ -179,7 +179,7 @@ impl Desk {
             }
             Job::Materialize { claim } => self.planned(plan, claim).map(|_| ()),
             Job::Put { key, value } => {
-                let (key, value) = (key.clone(), Some(value.clone()));
+                let (key, value) = (key.clone(), value.clone());
                 plan.records.push(Record::Kv { key, value });
                 Ok(())
             }
@@ -260,7 +260,7 @@ impl Desk {
         let stored_next = claim.stored().next_seq;
         let stored = match claim.stored().number {
             Some(number) if first_seq < stored_next => {
-                self.core.events(&claim.id, number, first_seq)?
+                self.core.events(&claim.id, number, first_seq..first_seq + events.len() as u64)?
             }
             _ => Vec::new(),
         };

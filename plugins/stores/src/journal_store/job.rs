@@ -23,8 +23,8 @@ pub(crate) enum Job {
     },
     /// Write the header of a session that has no events yet.
     Materialize { claim: Arc<Claim> },
-    /// Write a small value.
-    Put { key: Bytes, value: Bytes },
+    /// Write a small value, or that there is none any more.
+    Put { key: Bytes, value: Option<Bytes> },
     /// Write that a session is gone.
     Delete { number: u64 },
     /// Nothing, in its turn: all jobs before it are done when it is.
@@ -41,7 +41,7 @@ impl Job {
         match self {
             Self::Append { batch, .. } => batch.len_bytes(),
             Self::Tail { part, .. } => part.len(),
-            Self::Put { key, value } => key.len() + value.len(),
+            Self::Put { key, value } => key.len() + value.as_ref().map_or(0, Bytes::len),
             _ => 0,
         }
     }

@@ -12,16 +12,15 @@ use super::committer::{Committer, CommitterArgs};
 use super::core::Core;
 use super::tray::Tray;
 
-/// More deaths than this within [`DEATHS_WITHIN`] and the store gives up.
-const DEATHS_MAX: usize = 8;
-const DEATHS_WITHIN: Duration = Duration::from_secs(10);
-
 pub(crate) struct Keeper;
 
 pub(crate) struct KeeperArgs {
     pub(crate) core: Arc<Core>,
     pub(crate) window: Duration,
     pub(crate) tray: Arc<Tray>,
+    /// More deaths than this within `deaths_within` and the store gives up.
+    pub(crate) deaths_max: usize,
+    pub(crate) deaths_within: Duration,
 }
 
 pub(crate) struct KeeperState {
@@ -86,13 +85,17 @@ impl Actor for Keeper {
         state.committer = None;
         let now = Instant::now();
         state.deaths.push_back(now);
-        while state.deaths.front().is_some_and(|at| now.duration_since(*at) > DEATHS_WITHIN) {
+        let within = state.args.deaths_within;
+        while state.deaths.front().is_some_and(|at| now.duration_since(*at) > within) {
             state.deaths.pop_front();
         }
         let deaths = state.deaths.len();
-        if deaths > DEATHS_MAX {
+        if deaths > state.args.deaths_max {
             let what = format!("writing {}", state.args.core.describe());
-            let cause = format!("its committer died {deaths} times in a row, lastly: {why}");
+            let cause = format!(
+                "its committer died {deaths} times within {within:?}, lastly: {why}; nothing more is \
+                 written until the store is closed and opened anew, what was written can be read"
+            );
             tracing::error!(%what, %cause);
             state.args.tray.abolish(StoreError::Io { what, cause });
             return Ok(());
@@ -102,7 +105,7 @@ impl Actor for Keeper {
         if deaths == 1 {
             return state.fill(&myself).await;
         }
-        let pause = Duration::from_millis(5 << deaths);
+        let pause = Duration::from_millis(5 << deaths.min(10));
         myself.send_after(pause, || KeeperMessage::Fill);
         Ok(())
     }

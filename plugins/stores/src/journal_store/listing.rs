@@ -5,11 +5,16 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use playhouse_messages::id::SessionId;
-use playhouse_plugin_api::store::{ListPage, ListQuery, SessionStat, StoreError};
+use playhouse_plugin_api::store::{
+    ListPage, ListQuery, SessionStat, StoreError, ValuePage, ValueQuery,
+};
 
 use super::claim::Claim;
 use super::core::Core;
-use crate::journal::SessionMap;
+use crate::journal::{Place, SessionMap};
+
+/// How many keys are looked at in one step.
+const KEYS_A_STEP: usize = 256;
 
 impl Core {
     /// A page of the catalog.
@@ -80,6 +85,41 @@ impl Core {
             page.sessions.push(stat);
         }
         Ok(page)
+    }
+}
+
+impl Core {
+    /// A page of the keys that have a value. Those whose value may be lost are listed too.
+    pub(crate) fn values(&self, query: &ValueQuery) -> Result<ValuePage, StoreError> {
+        let wanted = query.limit.max(1).saturating_add(1);
+        let mut after = query.after.clone().unwrap_or_default().into_bytes();
+        let mut keys = Vec::new();
+        loop {
+            // In steps, since any number of keys may have been removed.
+            let step = wanted.max(KEYS_A_STEP);
+            let found: BTreeMap<Vec<u8>, Option<Place>> = self.consult(
+                |index| index.keys(&after, step),
+                |ledger, indexed| {
+                    let mut merged = indexed.unwrap_or_default();
+                    let behind = (Bound::Excluded(after.as_slice()), Bound::Unbounded);
+                    let recent = ledger.recent.kv.range::<[u8], _>(behind).take(step);
+                    merged.extend(recent.map(|(key, place)| (key.clone(), Some(*place))));
+                    let lost = ledger.recent.damaged_keys.keys().filter(|key| **key > after);
+                    merged.extend(lost.map(|key| (key.clone(), None)));
+                    merged
+                },
+            )?;
+            let is_last = found.len() < step;
+            for (key, place) in found.into_iter().take(step) {
+                if place.map_or(Ok(true), |place| self.has_value(&key, place))? {
+                    keys.push(String::from_utf8_lossy(&key).into_owned());
+                }
+                after = key;
+            }
+            if is_last || keys.len() >= wanted {
+                return Ok(ValuePage::of(query, keys));
+            }
+        }
     }
 }
 

@@ -35,15 +35,17 @@ mod wreck;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_messages::{header::SessionHeader, id::SessionId};
+use playhouse_messages::{event::Seq, header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
     ListPage, ListQuery, SessionStat, SessionWriter, Store, StoreError, StoreReader, StoredSession,
+    ValuePage, ValueQuery,
 };
 use ractor::{Actor, ActorCell};
 
@@ -51,7 +53,7 @@ use ractor::{Actor, ActorCell};
 pub(crate) use self::core::parse_header;
 use crate::journal::{Damage, Disk, RealDisk};
 use claim::{Claim, Stored};
-pub(crate) use claim::{ID_BYTES_MAX, check_new};
+pub(crate) use claim::{check_key, check_new};
 pub use compaction::{CompactReport, compact};
 pub use config::{JournalStoreConfig, OnProgress, OpenProgress, OpenStep};
 use core::Core;
@@ -108,8 +110,13 @@ impl JournalStore {
         let core = blocking(move || open::open(disk, &dir, &opening)).await?;
         let core = Arc::new(core);
         let tray = Arc::new(Tray::new(config.waiting_bytes));
-        let args =
-            KeeperArgs { core: Arc::clone(&core), window: config.window, tray: Arc::clone(&tray) };
+        let args = KeeperArgs {
+            core: Arc::clone(&core),
+            window: config.window,
+            tray: Arc::clone(&tray),
+            deaths_max: config.deaths_max,
+            deaths_within: config.deaths_within,
+        };
         let spawned = Actor::spawn(None, Keeper, args).await;
         let (keeper, _) = spawned.map_err(|error| StoreError::Io {
             what: format!("starting the committer of {}", core.describe()),
@@ -214,6 +221,15 @@ impl StoreReader for JournalStore {
         self.ask(move |core| core.read(&id).map(|(session, _)| session)).boxed()
     }
 
+    fn read_events<'a>(
+        &'a self,
+        id: &'a SessionId,
+        range: Range<Seq>,
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
+        let id = id.clone();
+        self.ask(move |core| core.read_events(&id, range)).boxed()
+    }
+
     fn stat<'a>(
         &'a self,
         id: &'a SessionId,
@@ -224,6 +240,10 @@ impl StoreReader for JournalStore {
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
         self.ask(move |core| core.list(&query)).boxed()
+    }
+
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        self.ask(move |core| core.values(&query)).boxed()
     }
 
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
@@ -311,12 +331,18 @@ impl Store for JournalStore {
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
         async move {
-            if key.is_empty() || key.len() > ID_BYTES_MAX {
-                let text = format!("a key must have 1 to {ID_BYTES_MAX} bytes");
-                return Err(StoreError::Argument(text));
-            }
+            check_key(key)?;
             let key = Bytes::copy_from_slice(key.as_bytes());
-            self.office.submit(Job::Put { key, value }).await
+            self.office.submit(Job::Put { key, value: Some(value) }).await
+        }
+        .boxed()
+    }
+
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        async move {
+            check_key(key)?;
+            let key = Bytes::copy_from_slice(key.as_bytes());
+            self.office.submit(Job::Put { key, value: None }).await
         }
         .boxed()
     }

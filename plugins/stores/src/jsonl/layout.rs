@@ -84,6 +84,24 @@ pub(super) fn named(name: &str) -> Named {
     }
 }
 
+/// What a name in the directory of values stands for.
+pub(super) enum NamedValue {
+    /// The value of this key.
+    Key(String),
+    /// The value of a key that is too long for a name; the file says which.
+    Long,
+    /// A draft, or not ours.
+    Other,
+}
+
+pub(super) fn named_value(name: &str) -> NamedValue {
+    match name.strip_suffix(".value") {
+        Some(stem) if stem.contains("~~") => NamedValue::Long,
+        Some(stem) => decode(stem).map_or(NamedValue::Other, NamedValue::Key),
+        None => NamedValue::Other,
+    }
+}
+
 /// A text as a part of a file name: lower-case letters, digits, `-` and `_` stand for themselves,
 /// any other byte is `~` and two hex digits. So a name has no dots or separators, and two names
 /// differ on file systems that take `A` for `a` as well. A long one is cut, and its hash added.

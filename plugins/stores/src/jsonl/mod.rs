@@ -35,6 +35,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,14 +43,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_messages::{header::SessionHeader, id::SessionId};
+use playhouse_messages::{event::Seq, header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
     ListPage, ListQuery, OpenedSession, SessionStat, SessionWriter, Store, StoreError, StoreReader,
-    StoredSession,
+    StoredSession, ValuePage, ValueQuery,
 };
 
 use crate::journal::{Disk, Held, JournalError, LockOutcome, RealDisk};
-use crate::journal_store::{ID_BYTES_MAX, blocking, check_new};
+use crate::journal_store::{blocking, check_key, check_new};
 use format_file::Format;
 use layout::is_draft;
 use office::{Office, Slot};
@@ -183,6 +184,19 @@ impl StoreReader for JsonlStore {
         .boxed()
     }
 
+    fn read_events<'a>(
+        &'a self,
+        id: &'a SessionId,
+        range: Range<Seq>,
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
+        let id = id.clone();
+        self.ask(move |office| match office.pending_session(&id) {
+            Some(session) => Ok(session.into_events(range)),
+            None => office.shelf.events(&id, range),
+        })
+        .boxed()
+    }
+
     fn stat<'a>(
         &'a self,
         id: &'a SessionId,
@@ -201,6 +215,10 @@ impl StoreReader for JsonlStore {
             reader::page(ids, &query, |id| stat(office, id))
         })
         .boxed()
+    }
+
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        self.ask(move |office| office.shelf.values(&query)).boxed()
     }
 
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
@@ -287,13 +305,23 @@ impl Store for JsonlStore {
         key: &'a str,
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        if key.is_empty() || key.len() > ID_BYTES_MAX {
-            let text = format!("a key must have 1 to {ID_BYTES_MAX} bytes");
-            return async move { Err(StoreError::Argument(text)) }.boxed();
+        if let Err(refused) = check_key(key) {
+            return async move { Err(refused) }.boxed();
         }
         let (key, office) = (key.to_owned(), Arc::clone(&self.office));
         self.office.values.submit(move |open| match open {
             true => values::put(&office.shelf, &key, &value),
+            false => Err(StoreError::Closed),
+        })
+    }
+
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        if let Err(refused) = check_key(key) {
+            return async move { Err(refused) }.boxed();
+        }
+        let (key, office) = (key.to_owned(), Arc::clone(&self.office));
+        self.office.values.submit(move |open| match open {
+            true => values::remove(&office.shelf, &key),
             false => Err(StoreError::Closed),
         })
     }

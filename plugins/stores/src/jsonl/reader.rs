@@ -1,14 +1,15 @@
 //! Reading a store without its lock, also beside the process that writes it; and verifying one.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use playhouse_messages::id::SessionId;
+use playhouse_messages::{event::Seq, id::SessionId};
 use playhouse_plugin_api::store::{
-    ListPage, ListQuery, SessionStat, StoreError, StoreReader, StoredSession,
+    ListPage, ListQuery, SessionStat, StoreError, StoreReader, StoredSession, ValuePage, ValueQuery,
 };
 
 use super::format_file::{self, Format};
@@ -60,6 +61,15 @@ impl StoreReader for JsonlReader {
         self.ask(move |shelf| shelf.read(&id))
     }
 
+    fn read_events<'a>(
+        &'a self,
+        id: &'a SessionId,
+        range: Range<Seq>,
+    ) -> BoxFuture<'a, Result<Vec<Bytes>, StoreError>> {
+        let id = id.clone();
+        self.ask(move |shelf| shelf.events(&id, range))
+    }
+
     fn stat<'a>(
         &'a self,
         id: &'a SessionId,
@@ -70,6 +80,10 @@ impl StoreReader for JsonlReader {
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
         self.ask(move |shelf| page(shelf.ids()?, &query, |id| stat(shelf, id)))
+    }
+
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        self.ask(move |shelf| shelf.values(&query))
     }
 
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {

@@ -5,10 +5,11 @@
 //! that does not is damaged. So a cut or a bad line inside of what was durable is never taken for a
 //! torn end, and what a power cut makes of the unsynced end is never taken for damage.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use playhouse_messages::{header::SessionHeader, id::SessionId};
+use playhouse_messages::{event::Seq, header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{Revision, SessionStat, StoreError, StoredTail};
 use serde::{Deserialize, Serialize};
 
@@ -179,6 +180,34 @@ pub(super) fn scan(id: &SessionId, file: &str, bytes: &[u8]) -> Result<Scan, Sto
         len,
         torn: bad.map(|cause| format!("{place}: {cause}")),
     })
+}
+
+/// Those events of `range` that a log has, by its end alone; `None` if it takes a [`scan`] to say.
+///
+/// Lines before the range are not looked at where a line that is read says that they were durable:
+/// nothing there can be torn, and so end the log earlier.
+pub(super) fn suffix(id: &SessionId, bytes: &[u8], range: Range<Seq>) -> Option<Vec<Bytes>> {
+    let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
+    let salt = read_head(id, lines.next()?).ok()?.salt;
+    let lines: Vec<&[u8]> = lines.collect();
+    let read = |at: usize| {
+        let stand = Stand { salt, seq: at as u64 };
+        lines[at].strip_suffix(b"\n").and_then(|line| line::decode_event(line, stand))
+    };
+    // At least the last line, which knows best what was durable.
+    let start =
+        usize::try_from(range.start).unwrap_or(usize::MAX).min(lines.len().saturating_sub(1));
+    let mut events = Vec::new();
+    let mut durable = 0;
+    for at in start..lines.len() {
+        let line = read(at)?;
+        durable = durable.max(line.durable);
+        if range.contains(&(at as u64)) {
+            events.push(line.event);
+        }
+    }
+    let durable = usize::try_from(durable).ok().filter(|durable| *durable <= lines.len())?;
+    (durable..start).all(|at| read(at).is_some()).then_some(events)
 }
 
 /// Which event a line says that it is.

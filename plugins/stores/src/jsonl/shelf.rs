@@ -1,15 +1,16 @@
 //! What lies in a store's directory, read without a claim on anything. Blocks.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use playhouse_messages::id::SessionId;
-use playhouse_plugin_api::store::{StoreError, StoredSession};
+use playhouse_messages::{event::Seq, id::SessionId};
+use playhouse_plugin_api::store::{StoreError, StoredSession, ValuePage, ValueQuery};
 
-use super::layout::{Layout, Named, draft, named};
-use super::scan::{Scan, TailScan, id_of_header, scan, scan_tail};
+use super::layout::{Layout, Named, NamedValue, draft, named, named_value};
+use super::scan::{Scan, TailScan, id_of_header, scan, scan_tail, suffix};
 use crate::journal::{Disk, DiskFile, JournalError, write_all};
 use crate::journal_store::store_error;
 
@@ -174,6 +175,19 @@ impl Shelf {
         self.load(id)?.map(Loaded::into_session).ok_or_else(|| self.not_found(id))
     }
 
+    /// Those events of `range` that are stored. What lies before is not decoded if it need not be.
+    pub(super) fn events(
+        &self,
+        id: &SessionId,
+        range: Range<Seq>,
+    ) -> Result<Vec<Bytes>, StoreError> {
+        let bytes = self.bytes(&self.layout.session(id))?.ok_or_else(|| self.not_found(id))?;
+        match suffix(id, &bytes, range.clone()) {
+            Some(events) => Ok(events),
+            None => Ok(self.read(id)?.into_events(range)),
+        }
+    }
+
     /// The ids of all sessions, in order. One whose id only its header could tell, and does not, is
     /// left out.
     pub(super) fn ids(&self) -> Result<Vec<SessionId>, StoreError> {
@@ -194,6 +208,26 @@ impl Shelf {
     pub(super) fn long_id(&self, path: &Path) -> Result<Option<SessionId>, StoreError> {
         let bytes = self.bytes(path)?.unwrap_or_default();
         Ok(id_of_header(&bytes).filter(|id| self.layout.session(id) == path))
+    }
+
+    /// A page of the keys of small values. One that only its damaged file could tell is left out.
+    pub(super) fn values(&self, query: &ValueQuery) -> Result<ValuePage, StoreError> {
+        let dir = self.layout.values();
+        let mut keys = Vec::new();
+        for name in self.names(&dir)? {
+            keys.extend(match named_value(&name) {
+                NamedValue::Key(key) => Some(key),
+                NamedValue::Long => {
+                    let path = dir.join(&name);
+                    let key = self.bytes(&path)?.and_then(|bytes| super::values::key_of(&bytes));
+                    key.filter(|key| self.layout.value(key) == path)
+                }
+                NamedValue::Other => None,
+            });
+        }
+        keys.retain(|key| query.after.as_ref().is_none_or(|after| key > after));
+        keys.sort_unstable();
+        Ok(ValuePage::of(query, keys))
     }
 
     /// A small value.

@@ -72,3 +72,10 @@ pub(super) fn put(shelf: &Shelf, key: &str, value: &[u8]) -> Result<(), StoreErr
     renamed.map_err(|error| shelf.fail(JournalError::io("write", &path, error)))?;
     shelf.sync_dir(&shelf.layout().values())
 }
+
+/// Removes a value, durably. The directory is synced even if there is none: an earlier try may have
+/// failed at that.
+pub(super) fn remove(shelf: &Shelf, key: &str) -> Result<(), StoreError> {
+    shelf.remove(&shelf.layout().value(key))?;
+    shelf.sync_dir(&shelf.layout().values())
+}

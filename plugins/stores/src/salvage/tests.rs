@@ -1,5 +1,7 @@
 use std::collections::BTreeMap;
 
+use playhouse_plugin_api::store::all_values;
+
 use super::*;
 use crate::contract::{batch, header, texts};
 use crate::journal::tests::model_disk::{Dice, seed};
@@ -190,4 +192,28 @@ async fn whatever_the_damage_nothing_wrong_comes_over() {
     println!(
         "salvages: cases run {cases}, sessions in part {partial}, lost {lost}, faults found 0"
     );
+}
+
+#[tokio::test]
+async fn the_values_of_a_store_of_any_kind_come_over() {
+    let kinds = StoreKind::ALL.iter().filter(|kind| **kind != StoreKind::Memory);
+    for &kind in kinds {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, into) = (dir.path().join("from"), dir.path().join("into"));
+        let store = StoreConfig::new(kind).open(&from).await.unwrap();
+        let long = "long ".repeat(200);
+        for key in ["a/b", "é", &long, "gone"] {
+            store.put_value(key, Bytes::from(key.to_owned())).await.unwrap();
+        }
+        store.remove_value("gone").await.unwrap();
+        store.close().await.unwrap();
+        let report = salvage(&from, &into, StoreConfig::new(kind), |_| ()).await.unwrap();
+        assert!(report.is_whole() && report.values == 3, "{kind}: {report}");
+        let fresh = open_reader(&into).await.unwrap();
+        let keys: Vec<String> = all_values(&*fresh).try_collect().await.unwrap();
+        assert_eq!(keys, ["a/b", &long, "é"], "{kind}");
+        for key in keys {
+            assert_eq!(fresh.get_value(&key).await, Ok(Some(Bytes::from(key))), "{kind}");
+        }
+    }
 }

@@ -41,10 +41,10 @@ use playhouse_messages::event::Seq;
 use playhouse_messages::{header::SessionHeader, id::SessionId};
 use playhouse_plugin_api::store::{
     ListPage, ListQuery, OpenedSession, SessionStat, SessionWriter, Store, StoreError, StoreReader,
-    StoredSession,
+    StoredSession, ValuePage, ValueQuery,
 };
 
-use crate::journal_store::{ID_BYTES_MAX, blocking, check_new};
+use crate::journal_store::{blocking, check_key, check_new};
 use claims::{Claim, Claims};
 use committer::Committer;
 pub use compaction::compact_sqlite;
@@ -279,6 +279,12 @@ impl StoreReader for SqliteStore {
         .boxed()
     }
 
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        let dir = self.office.dir.clone();
+        let fail = move |fault: Fault| fault.of_store(&dir);
+        self.ask(move |view| view.values(&query), fail).boxed()
+    }
+
     fn get_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<Bytes>, StoreError>> {
         let (key, dir) = (key.to_owned(), self.office.dir.clone());
         let fail = move |fault: Fault| fault.of_store(&dir);
@@ -367,11 +373,17 @@ impl Store for SqliteStore {
         key: &'a str,
         value: Bytes,
     ) -> BoxFuture<'a, Result<(), StoreError>> {
-        if key.is_empty() || key.len() > ID_BYTES_MAX {
-            let text = format!("a key must have 1 to {ID_BYTES_MAX} bytes");
-            return futures::future::ready(Err(StoreError::Argument(text))).boxed();
+        match check_key(key) {
+            Ok(()) => self.office.submit(Job::Put { key: key.to_owned(), value }),
+            Err(refused) => futures::future::ready(Err(refused)).boxed(),
         }
-        self.office.submit(Job::Put { key: key.to_owned(), value })
+    }
+
+    fn remove_value<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<(), StoreError>> {
+        match check_key(key) {
+            Ok(()) => self.office.submit(Job::Remove { key: key.to_owned() }),
+            Err(refused) => futures::future::ready(Err(refused)).boxed(),
+        }
     }
 
     fn flush(&self) -> BoxFuture<'_, Result<(), StoreError>> {

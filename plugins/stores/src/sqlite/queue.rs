@@ -34,6 +34,9 @@ pub(crate) enum Job {
         key: String,
         value: Bytes,
     },
+    Remove {
+        key: String,
+    },
     Delete {
         id: SessionId,
     },

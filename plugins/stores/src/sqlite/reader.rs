@@ -10,7 +10,7 @@ use futures::future::BoxFuture;
 use playhouse_messages::event::Seq;
 use playhouse_messages::id::SessionId;
 use playhouse_plugin_api::store::{
-    ListPage, ListQuery, SessionStat, StoreError, StoreReader, StoredSession,
+    ListPage, ListQuery, SessionStat, StoreError, StoreReader, StoredSession, ValuePage, ValueQuery,
 };
 use rusqlite::Connection;
 
@@ -172,6 +172,14 @@ impl StoreReader for SqliteReader {
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
         self.ask(move |shared| {
             let found = shared.reads.with(|view| Ok(page(view, &query, Vec::new())));
+            found.map_err(|fault| fault.of_store(&shared.dir))
+        })
+        .boxed()
+    }
+
+    fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
+        self.ask(move |shared| {
+            let found = shared.reads.with(|view| view.values(&query));
             found.map_err(|fault| fault.of_store(&shared.dir))
         })
         .boxed()

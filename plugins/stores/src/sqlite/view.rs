@@ -7,8 +7,10 @@ use bytes::Bytes;
 use playhouse_messages::event::Seq;
 use playhouse_messages::header::SessionHeader;
 use playhouse_messages::id::SessionId;
-use playhouse_plugin_api::store::{Revision, SessionStat, StoredSession, StoredTail};
-use rusqlite::{Connection, OptionalExtension as _};
+use playhouse_plugin_api::store::{
+    Revision, SessionStat, StoredSession, StoredTail, ValuePage, ValueQuery,
+};
+use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::failure::Fault;
 use super::rows::{Seal, SessionRow, StoreRow, Sum, blob, place};
@@ -171,6 +173,16 @@ impl View<'_> {
             return Err(Fault::damaged(place, "its checksum does not match"));
         }
         Ok(Some(body))
+    }
+
+    pub(crate) fn values(self, query: &ValueQuery) -> Result<ValuePage, Fault> {
+        let sql = "SELECT key FROM kv WHERE key > ?1 ORDER BY key LIMIT ?2";
+        let after = query.after.as_deref().unwrap_or_default();
+        let limit = query.limit.max(1).saturating_add(1);
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        let keys = statement.query_map(params![after, limit], |row| row.get::<_, String>(0))?;
+        Ok(ValuePage::of(query, keys.collect::<Result<Vec<_>, _>>()?))
     }
 
     /// Whether the tables of sessions and keys hold what the store says that they hold, each row

@@ -45,6 +45,7 @@ impl<'a> Changes<'a> {
                 }
             },
             Job::Put { key, value } => self.put_value(key, value),
+            Job::Remove { key } => self.remove_value(key),
             Job::Delete { id } => self.delete(id),
             Job::Barrier | Job::Close => Ok(()),
             #[cfg(test)]
@@ -119,6 +120,14 @@ impl<'a> Changes<'a> {
         self.connection
             .prepare_cached("REPLACE INTO kv VALUES (?1, ?2, ?3)")?
             .execute(params![key, crc, &**value])?;
+        Ok(())
+    }
+
+    fn remove_value(&mut self, key: &str) -> Result<(), Fault> {
+        let Some(old) = value_crc(self.connection, key)? else { return Ok(()) };
+        self.store.kv.take(self.store.seal().key(key, old));
+        self.any = true;
+        self.connection.prepare_cached("DELETE FROM kv WHERE key = ?1")?.execute([key])?;
         Ok(())
     }
 

@@ -66,7 +66,7 @@ pub fn read_session(
 ) -> Result<Vec<Buffer>, JournalError> {
     let reader = Reader::new(Arc::new(disk.clone()), &dir(), &STORE);
     match found.map.sessions.get(&number) {
-        Some(session) => reader.events(number, session, 0),
+        Some(session) => reader.events(number, session, 0..u64::MAX),
         None => Ok(Vec::new()),
     }
 }

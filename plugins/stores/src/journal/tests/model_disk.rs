@@ -83,6 +83,8 @@ pub struct State {
     pub inodes: Vec<Vec<u8>>,
     pub log: Vec<Op>,
     pub faults: Vec<Fault>,
+    /// How many bytes were asked for.
+    pub read_bytes: usize,
     /// How many bytes all files may have together.
     pub capacity: Option<u64>,
     locked: BTreeSet<PathBuf>,
@@ -426,7 +428,8 @@ impl DiskFile for ModelFile {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let state = self.disk.state();
+        let mut state = self.disk.state();
+        state.read_bytes += buf.len();
         let start = offset as usize;
         let bytes = state.inodes[self.inode].get(start..start + buf.len());
         buf.copy_from_slice(bytes.ok_or(io::ErrorKind::UnexpectedEof)?);

@@ -95,7 +95,7 @@ impl Writer {
             let (id, header, inherited) = reader.session(number, place)?;
             records.push(Record::Session { session: number, id, inherited, header });
             let (mut first_seq, mut run, mut run_bytes) = (0, Vec::new(), 0);
-            for event in reader.events(number, session, 0)? {
+            for event in reader.events(number, session, 0..u64::MAX)? {
                 run_bytes += event.len();
                 run.push(event);
                 if run_bytes >= BATCH_BYTES {

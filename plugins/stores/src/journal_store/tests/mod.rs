@@ -7,6 +7,7 @@ mod kill;
 mod many;
 mod power_cut;
 mod scenario;
+mod suffix;
 mod sweep;
 mod window;
 
@@ -115,8 +116,15 @@ async fn a_killed_committer_loses_nothing_and_doubles_nothing() {
 
 #[tokio::test]
 async fn a_committer_that_keeps_dying_ends_writing_and_not_reading() {
+    for deaths_max in [0, 2, 8] {
+        gives_up_after(deaths_max).await;
+    }
+}
+
+async fn gives_up_after(deaths_max: usize) {
     let disk = ModelDisk::default();
-    let store = on_model(&disk, small()).await.unwrap();
+    let config = small().deaths(deaths_max, Duration::from_secs(10));
+    let store = on_model(&disk, config).await.unwrap();
     let writer = store.create(&header("s"), 0).await.unwrap();
     writer.append(batch(0, 1)).await.unwrap();
     tokio::time::pause();
@@ -139,12 +147,23 @@ async fn a_committer_that_keeps_dying_ends_writing_and_not_reading() {
         }
     };
     assert_eq!(ended.code(), "STORE_IO");
-    assert!(ended.to_string().contains("died 9 times"), "{ended}");
-    assert_eq!(writer.append(batch(1, 1)).await.unwrap_err().code(), "STORE_IO");
+    let said = format!("died {} times within 10s", deaths_max + 1);
+    assert!(ended.to_string().contains(&said), "{ended}");
+    assert!(ended.to_string().contains("until the store is closed and opened anew"), "{ended}");
+    // Every write fails, and with the same words.
+    assert_eq!(writer.append(batch(1, 1)).await, Err(ended.clone()));
+    assert_eq!(writer.flush().await, Err(ended.clone()));
+    assert_eq!(store.put_value("k", Bytes::new()).await, Err(ended.clone()));
+    assert_eq!(store.flush().await, Err(ended));
     assert_eq!(store.read(&"s".into()).await.unwrap().events, texts(0, 1));
     // Closing tells what is wrong, and lets go all the same.
     assert_eq!(store.close().await.unwrap_err().code(), "STORE_IO");
-    on_model(&disk, small()).await.unwrap();
+    // That is the way out.
+    let store = on_model(&disk, small()).await.unwrap();
+    let (writer, session) = store.open_write(&"s".into()).await.unwrap();
+    assert_eq!(session.events, texts(0, 1));
+    writer.append(batch(1, 1)).await.unwrap();
+    tokio::time::resume();
 }
 
 #[tokio::test]

@@ -11,6 +11,8 @@ struct Sample {
 }
 
 const KEY: &str = "a key";
+/// Where a part of a session begins: behind what a line says was durable.
+const SUFFIX: u64 = 8;
 const VALUE: &[u8] = b"{\"some\":\"value\"}\n\xff";
 
 /// A small store with every kind of line in it.
@@ -80,20 +82,33 @@ fn judge_session(
 struct Seen {
     ids: Vec<SessionId>,
     sessions: Vec<Result<StoredSession, StoreError>>,
+    /// The events of each from [`SUFFIX`] on, read by themselves.
+    suffixes: Vec<Result<Vec<Bytes>, StoreError>>,
     value: Result<Option<Bytes>, StoreError>,
 }
 
 fn look(sample: &Sample, files: &Files) -> Result<Seen, StoreError> {
     let disk = Arc::new(ModelDisk::from_files(files));
     let (shelf, _) = view(disk, Path::new("/store"))?;
-    let sessions = sample.sessions.iter().map(|(id, _)| shelf.read(id)).collect();
-    Ok(Seen { ids: shelf.ids()?, sessions, value: shelf.value(KEY) })
+    let ids = || sample.sessions.iter().map(|(id, _)| id);
+    let sessions = ids().map(|id| shelf.read(id)).collect();
+    let suffixes = ids().map(|id| shelf.events(id, SUFFIX..u64::MAX)).collect();
+    Ok(Seen { ids: shelf.ids()?, sessions, suffixes, value: shelf.value(KEY) })
 }
 
 fn judge(sample: &Sample, seen: Result<Seen, StoreError>, what: &str) -> Verdict {
     let seen = seen.unwrap_or_else(|error| panic!("{what}: {error}"));
     let known = |id: &SessionId| sample.sessions.iter().any(|(known, _)| known == id);
     assert!(seen.ids.iter().all(known), "{what}");
+    for ((id, stored), (read, suffix)) in
+        sample.sessions.iter().zip(seen.sessions.iter().zip(&seen.suffixes))
+    {
+        let expected = read.clone().map(|read| read.into_events(SUFFIX..u64::MAX));
+        // Damage before what was read by itself need not show.
+        let is_sound = *suffix == expected
+            || (expected.is_err() && *suffix == Ok(stored.clone().into_events(SUFFIX..u64::MAX)));
+        assert!(is_sound, "{what}, session {id}: {suffix:?} instead of {expected:?}");
+    }
     let judged = sample.sessions.iter().zip(seen.sessions).map(|((id, stored), read)| {
         judge_session(stored, read, &format!("{what}, session {}", id.as_str()))
     });
