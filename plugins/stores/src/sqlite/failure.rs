@@ -4,7 +4,7 @@ use std::path::Path;
 
 use playhouse_messages::id::SessionId;
 use playhouse_plugin_api::store::StoreError;
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi::SQLITE_READONLY_ROLLBACK};
 
 use super::schema::FILE;
 
@@ -85,6 +85,18 @@ impl Fault {
                 if failure.code == ErrorCode::DiskFull =>
             {
                 StoreError::Full { path }
+            }
+            // Of another program's making: a store's own writer keeps no rollback journal.
+            Self::Sqlite(rusqlite::Error::SqliteFailure(failure, _))
+                if failure.extended_code == SQLITE_READONLY_ROLLBACK =>
+            {
+                StoreError::Io {
+                    what: format!("reading {path}/{FILE}"),
+                    cause: format!(
+                        "another program left a change half done, which {FILE}-journal can take \
+                         back; that is done when the store is opened for writing"
+                    ),
+                }
             }
             Self::Sqlite(error) => {
                 StoreError::Io { what: format!("using {path}/{FILE}"), cause: error.to_string() }

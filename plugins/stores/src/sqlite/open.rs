@@ -114,12 +114,11 @@ pub(crate) fn begin_writing(dir: &Path, config: &SqliteConfig) -> Result<Connect
     }
     let connection = connect(&dir.join(FILE), true, config.busy_timeout)?;
     check(&connection, dir)?;
-    let mode = connection
-        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     // No effect but on macOS, where a sync is none without it.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    let mode = begin_log(&connection)?;
     let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
     if mode != "wal" || synchronous != 2 {
         return Err(Fault::Refused(StoreError::Io {
@@ -135,6 +134,22 @@ pub(crate) fn begin_writing(dir: &Path, config: &SqliteConfig) -> Result<Connect
     Ok(connection)
 }
 
+/// Turns the log on. The file's header says whether there is one, and SQLite would change it under a
+/// rollback journal; a reader that finds that journal after a crash can read nothing, since it may not
+/// roll back. Without one the change is one write to the header's sector, which a crash leaves done or
+/// not done, and either is right.
+fn begin_log(connection: &Connection) -> Result<String, Fault> {
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if mode != "wal" {
+        set_journal_mode(connection, "off")?;
+    }
+    set_journal_mode(connection, "wal")
+}
+
+fn set_journal_mode(connection: &Connection, mode: &str) -> Result<String, Fault> {
+    Ok(connection.pragma_update_and_check(None, "journal_mode", mode, |row| row.get(0))?)
+}
+
 /// Copies the log into the database, and empties it unless a reader holds it.
 fn checkpoint(connection: &Connection) -> Result<(), Fault> {
     Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
@@ -143,9 +158,9 @@ fn checkpoint(connection: &Connection) -> Result<(), Fault> {
 /// Leaves one file, unless another process reads it just now.
 pub(crate) fn end_writing(connection: Connection) -> Result<(), Fault> {
     checkpoint(&connection)?;
-    let mode = connection.pragma_update_and_check(None, "journal_mode", "delete", |_| Ok(()));
-    if let Err(error) = mode {
-        tracing::debug!(%error, "the log stays, since somebody reads the store");
+    // Not to "delete": see `begin_log`.
+    if let Err(fault) = set_journal_mode(&connection, "off") {
+        tracing::debug!(?fault, "the log stays, since somebody reads the store");
     }
     connection.close().map_err(|(_, error)| error.into())
 }

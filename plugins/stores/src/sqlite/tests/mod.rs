@@ -2,6 +2,7 @@
 
 mod beside;
 mod contract;
+mod cuts;
 mod damage;
 mod faults;
 mod kill;
