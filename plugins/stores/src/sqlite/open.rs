@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
+use std::iter;
 use std::path::Path;
 
 use playhouse_plugin_api::store::StoreError;
@@ -39,10 +40,21 @@ pub(crate) fn prepare(dir: &Path, config: &SqliteConfig) -> Result<Box<dyn Held>
     let held = lock(dir)?;
     let file = dir.join(FILE);
     match std::fs::symlink_metadata(&file) {
-        Ok(_) => return Ok(held),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => make(dir, &file, config)?,
         Err(error) => return Err(io_error("open", &file, &error)),
     }
+    // Each time: who made these names may have died before they were durable.
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    for dir in iter::once(dir).chain(parent) {
+        RealDisk.sync_dir(dir).map_err(|error| io_error("sync", dir, &error))?;
+    }
+    Ok(held)
+}
+
+/// Makes the database under another name until it is whole: a `sessions.sqlite` without tables is
+/// damaged.
+fn make(dir: &Path, file: &Path, config: &SqliteConfig) -> Result<(), StoreError> {
     let log = wal::path(dir);
     if log.exists() {
         return Err(StoreError::Io {
@@ -53,7 +65,6 @@ pub(crate) fn prepare(dir: &Path, config: &SqliteConfig) -> Result<Box<dyn Held>
             ),
         });
     }
-    // Under another name until it is whole: a `sessions.sqlite` without tables is damaged.
     let draft = dir.join(DRAFT);
     let failed = |what, error| io_error(what, &draft, &error);
     match std::fs::remove_file(&draft) {
@@ -63,12 +74,7 @@ pub(crate) fn prepare(dir: &Path, config: &SqliteConfig) -> Result<Box<dyn Held>
     RealDisk.create(&draft).map_err(|error| failed("create", error))?;
     create(&draft, config.page_bytes, fresh_id()).map_err(|fault| fault.of_store(dir))?;
     sync(&draft)?;
-    std::fs::rename(&draft, &file).map_err(|error| failed("rename", error))?;
-    RealDisk.sync_dir(dir).map_err(|error| io_error("sync", dir, &error))?;
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        RealDisk.sync_dir(parent).map_err(|error| io_error("sync", parent, &error))?;
-    }
-    Ok(held)
+    std::fs::rename(&draft, file).map_err(|error| failed("rename", error))
 }
 
 fn sync(path: &Path) -> Result<(), StoreError> {

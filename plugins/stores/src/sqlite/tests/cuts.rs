@@ -46,7 +46,7 @@ async fn a_crash_between_any_two_steps_of_opening_or_closing_leaves_a_readable_s
     assert!(says_log(&std::fs::read(whole.path().join(DATABASE)).unwrap()));
     store.close().await.unwrap();
     let copied = std::fs::read(whole.path().join(DATABASE)).unwrap();
-    let cases: [(&str, Vec<u8>, Option<&[u8]>); 6] = [
+    let cases: Vec<(_, _, Option<&[u8]>)> = vec![
         (
             "the header says that there is a log, and there is none yet",
             with_header(&closed, 2),
