@@ -48,6 +48,11 @@ impl Fault {
         }
     }
 
+    /// Whether stored bytes are at fault.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.damage().is_some()
+    }
+
     fn is_of_the_system(&self) -> bool {
         use ErrorCode as Code;
         let Self::Sqlite(rusqlite::Error::SqliteFailure(failure, _)) = self else { return false };
@@ -65,7 +70,7 @@ impl Fault {
 
     /// Whether the connection may not be used again.
     pub(crate) fn ends_the_connection(&self) -> bool {
-        self.is_of_the_system() || self.damage().is_some()
+        self.is_of_the_system() || self.is_damage()
     }
 
     /// As an error that concerns the whole store.
