@@ -7,6 +7,7 @@ use playhouse::{
     Event, EventBody, Harness, NewEvent, SessionId, TurnEndReason,
     messages::{
         event::{EventBody as Body, StepAt},
+        id::CallId,
         invariants,
         repair::{NOT_STARTED_TEXT, OUTCOME_UNKNOWN_TEXT, interrupted_closers},
     },

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use playhouse_messages::{event::Seq, header::SessionHeader, id::SessionId};
@@ -21,6 +22,9 @@ use crate::journal::{
     Damage, Depth, Disk, JournalConfig, JournalError, Map, Place, Reader, Record, SessionMap,
     StoreId, Writer, recover,
 };
+
+/// How long is waited for a thread that still has the writer when a store is abandoned.
+const LAST_WRITE: Duration = Duration::from_secs(5);
 
 /// What is known beside the index.
 #[derive(Default)]
@@ -123,9 +127,13 @@ impl Core {
         self.slot_changed.notify_all();
     }
 
-    /// Lets go of the files when there is no committer to do it in its turn.
+    /// Lets go of the files when there is no committer to do it in its turn. The thread of the last one
+    /// may be at its last write; one that hangs there keeps them.
     pub(crate) fn abandon(&self) {
-        let mut slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let slot = self.slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_taken = |slot: &mut Slot| matches!(slot, Slot::Taken);
+        let waited = self.slot_changed.wait_timeout_while(slot, LAST_WRITE, is_taken);
+        let (mut slot, _) = waited.unwrap_or_else(PoisonError::into_inner);
         if !matches!(*slot, Slot::Taken) {
             *slot = Slot::Closed;
             self.slot_changed.notify_all();
