@@ -67,7 +67,10 @@ async fn a_store_fails_before_and_after_the_deed_and_takes_its_time() {
     let store = FaultyStore::new(disk.clone());
     let header = Arc::new(playhouse::messages::header::SessionHeader::new("s".into(), 0));
     let writer = store.create(&header, 0).await.unwrap();
-    let batch = |seq: u64| EventBatch { first_seq: seq, events: vec![bytes::Bytes::from("{}")] };
+    let batch = |seq: u64| {
+        let event = format!(r#"{{"type":"x/y","seq":{seq},"time":1,"data":{{}}}}"#);
+        EventBatch { first_seq: seq, events: vec![event.into()] }
+    };
     let stored = async || disk.read(&"s".into()).await.map_or(0, |stored| stored.events.len());
     store.fail(StoreOp::Append, 1, StoreError::Closed);
     assert_eq!(writer.append(batch(0)).await, Err(StoreError::Closed));
@@ -83,7 +86,8 @@ async fn a_store_fails_before_and_after_the_deed_and_takes_its_time() {
     writer.flush().await.unwrap();
     assert_eq!(asked.elapsed(), Duration::from_secs(7));
 
-    store.fill(3);
+    store.fill(batch(1).len_bytes() as u64);
+    store.fill(batch(1).len_bytes() as u64);
     writer.append(batch(1)).await.unwrap();
     let full = writer.append(batch(2)).await.unwrap_err();
     assert_eq!(full.code(), "STORE_FULL");

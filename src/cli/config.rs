@@ -31,6 +31,7 @@
 //!
 //! Unknown keys are refused, and every error names file, line and key.
 
+mod fault;
 mod reader;
 mod recovery;
 mod store;
@@ -38,7 +39,6 @@ mod titles;
 
 use std::{
     collections::BTreeMap,
-    fmt,
     path::{Path, PathBuf},
     time::Duration,
 };
@@ -50,6 +50,8 @@ use playhouse_stores::StoreConfig;
 use serde::Deserialize;
 
 pub use self::titles::TitlesConfig;
+
+pub use fault::{ConfigError, Place};
 
 /// The file that is read if there is one and no other is named.
 pub const DEFAULT_FILE: &str = "playhouse.toml";
@@ -220,62 +222,6 @@ pub struct Price {
     pub input: f64,
     /// A million tokens of output.
     pub output: f64,
-}
-
-/// A place in a config file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The file.
-    pub file: PathBuf,
-    /// The line, from 1.
-    pub line: usize,
-    /// The key.
-    pub key: String,
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: `{}`", self.file.display(), self.line, self.key)
-    }
-}
-
-impl Place {
-    /// An error at this place.
-    pub fn fault(&self, problem: impl Into<String>) -> ConfigError {
-        ConfigError::Invalid { place: self.clone(), problem: problem.into() }
-    }
-}
-
-/// Why a config is refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error("config {file}: {cause}; name an existing file with --config")]
-    Unreadable {
-        /// The file.
-        file: String,
-        /// The system's words.
-        cause: String,
-    },
-    /// Something in it is wrong.
-    #[error("{place}: {problem}")]
-    Invalid {
-        /// Where.
-        place: Place,
-        /// What, and the way out.
-        problem: String,
-    },
-}
-
-impl ConfigError {
-    /// A stable code for programs.
-    pub fn code(&self) -> &'static str {
-        match self {
-            Self::Unreadable { .. } => "CONFIG_UNREADABLE",
-            Self::Invalid { .. } => "INVALID_CONFIG",
-        }
-    }
 }
 
 impl Config {

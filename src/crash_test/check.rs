@@ -229,7 +229,7 @@ mod tests {
         let mut promises = kept(dir.path()).await;
         let store = config(StoreKind::Journal).open(dir.path()).await.unwrap();
         let (writer, _) = store.open_write(&content::session(0)).await.unwrap();
-        let events = vec![content::event(&content::session(0), 21)];
+        let events = vec![content::event(&content::session(1), 20)];
         writer.append(EventBatch { first_seq: 20, events }).await.unwrap();
         store.close().await.unwrap();
         let found = check(StoreKind::Journal, dir.path(), &mut promises, Survived::Written).await;

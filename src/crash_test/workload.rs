@@ -1,8 +1,17 @@
 //! The writer that is killed.
 
-use std::{io::Write, path::Path, sync::Arc, time::Duration};
+use std::{
+    io::Write,
+    path::Path,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use fastrand::Rng;
+use futures::{future::try_join_all, try_join};
 use playhouse_messages::{event::Seq, id::SessionId};
 use playhouse_plugin_api::store::{EventBatch, SessionWriter, Store, StoreError};
 use playhouse_stores::{FaultPoint, JournalStoreConfig, StoreConfig, StoreKind};
@@ -22,9 +31,9 @@ pub fn config(kind: StoreKind) -> StoreConfig {
     }
 }
 
-/// Writes to the store in `dir` until the process dies, and tells each promise on standard output
-/// once it is made. `life` numbers the lives of the store; `point` is where the process is to die, if
-/// it is not killed.
+/// Writes to the store in `dir` until the process dies, closes it now and then and opens it again, and
+/// tells each promise on standard output once it is made. `life` numbers the lives of the store; `point`
+/// is where the process is to die, if it is not killed.
 ///
 /// # Errors
 ///
@@ -35,25 +44,34 @@ pub async fn work(
     life: u64,
     point: Option<FaultPoint>,
 ) -> Result<(), StoreError> {
-    let store = match point {
-        Some(point) => config(kind).open_dying(dir, point).await?,
-        None => config(kind).open(dir).await?,
-    };
-    let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..content::SESSIONS {
-        let rng = Rng::with_seed(life * 1000 + number);
-        tasks.spawn(write_on(Arc::clone(&store), content::session(number), rng));
-    }
-    tasks.spawn(put_values(Arc::clone(&store)));
-    tasks.spawn(delete(Arc::clone(&store), life));
-    while let Some(ended) = tasks.join_next().await {
-        let panicked = |fault: tokio::task::JoinError| StoreError::Io {
-            what: "the workload".to_owned(),
-            cause: fault.to_string(),
+    for shift in 0.. {
+        let store = match point {
+            Some(point) => config(kind).open_dying(dir, point).await?,
+            None => config(kind).open(dir).await?,
         };
-        ended.map_err(panicked)??;
+        let last = write_for_a_while(&*store, (life << 16) + shift).await?;
+        store.close().await?;
+        tell(&Promise::DurableValue(last));
     }
     Ok(())
+}
+
+/// All writers at once, until the sessions have had enough. Returns the number of the last value.
+async fn write_for_a_while(store: &dyn Store, seed: u64) -> Result<u64, StoreError> {
+    let steps = Rng::with_seed(seed).u32(1..200);
+    let ended = AtomicBool::new(false);
+    let sessions = async {
+        let writers = (0..content::SESSIONS).map(|number| {
+            let rng = Rng::with_seed(seed.wrapping_mul(1000).wrapping_add(number));
+            write_on(store, content::session(number), rng, steps)
+        });
+        try_join_all(writers).await?;
+        ended.store(true, Ordering::Relaxed);
+        Ok(())
+    };
+    let (_, last, ()) =
+        try_join!(sessions, put_values(store, &ended), delete(store, seed, &ended))?;
+    Ok(last)
 }
 
 /// One write, so that lines of several tasks do not mix. Whoever reads them may be gone: then there is
@@ -64,29 +82,45 @@ fn tell(promise: &Promise) {
     }
 }
 
-/// Appends to one session without end: events, tails, flushes, and now and then another writer.
-async fn write_on(store: Arc<dyn Store>, id: SessionId, mut rng: Rng) -> Result<(), StoreError> {
-    loop {
-        let (writer, mut next) = claim(&*store, &id).await?;
-        for _ in 0..rng.u32(10..200) {
+/// Appends to one session: events, tails, flushes, and now and then another writer.
+async fn write_on(
+    store: &dyn Store,
+    id: SessionId,
+    mut rng: Rng,
+    mut steps: u32,
+) -> Result<(), StoreError> {
+    while steps > 0 {
+        let (writer, mut next) = claim(store, &id).await?;
+        let turn = rng.u32(10..200).min(steps);
+        for _ in 0..turn {
             step(&*writer, &id, &mut next, &mut rng).await?;
         }
+        steps -= turn;
         writer.close().await?;
         tell(&Promise::Durable(id.clone(), next));
     }
+    Ok(())
 }
 
+/// A writer, and the seq at which it goes on.
 async fn claim(
     store: &dyn Store,
     id: &SessionId,
 ) -> Result<(Arc<dyn SessionWriter>, Seq), StoreError> {
-    match store.open_write(id).await {
-        Ok((writer, session)) => Ok((writer, session.events.len() as Seq)),
+    let (writer, session) = match store.open_write(id).await {
+        Ok(opened) => opened,
         Err(StoreError::NotFound { .. }) => {
-            Ok((store.create(&Arc::new(content::header(id)), 0).await?, 0))
+            return Ok((store.create(&Arc::new(content::header(id)), 0).await?, 0));
         }
-        Err(error) => Err(error),
+        Err(error) => return Err(error),
+    };
+    let mut next = session.events.len() as Seq;
+    // An attempt that a death cut off is over: another with its number would add to its tail.
+    let used = session.tail.map_or(0, |tail| tail.attempt + 1).saturating_sub(next);
+    if used > 0 {
+        append(&*writer, id, &mut next, used).await?;
     }
+    Ok((writer, next))
 }
 
 async fn step(
@@ -129,11 +163,12 @@ async fn append(
 /// The key of the value that is put again and again.
 pub(super) const KEY: &str = "counter";
 
-async fn put_values(store: Arc<dyn Store>) -> Result<(), StoreError> {
+/// Returns the number of the last one.
+async fn put_values(store: &dyn Store, ended: &AtomicBool) -> Result<u64, StoreError> {
     let last = store.get_value(KEY).await?;
     let last = last.and_then(|value| std::str::from_utf8(&value).ok()?.parse::<u64>().ok());
     let mut n = last.unwrap_or(0);
-    loop {
+    while !ended.load(Ordering::Relaxed) {
         n += 1;
         store.put_value(KEY, content::value(n)).await?;
         tell(&Promise::Value(n));
@@ -142,11 +177,15 @@ async fn put_values(store: Arc<dyn Store>) -> Result<(), StoreError> {
             tell(&Promise::DurableValue(n));
         }
     }
+    Ok(n)
 }
 
-async fn delete(store: Arc<dyn Store>, life: u64) -> Result<(), StoreError> {
+async fn delete(store: &dyn Store, seed: u64, ended: &AtomicBool) -> Result<(), StoreError> {
     for number in 0.. {
-        let id = content::passing(life, number);
+        if ended.load(Ordering::Relaxed) {
+            break;
+        }
+        let id = content::passing(seed, number);
         let writer = store.create(&Arc::new(content::header(&id)), 0).await?;
         let events = content::events(&id, 0, 3);
         writer.append(EventBatch { first_seq: 0, events }).await?;
@@ -155,4 +194,27 @@ async fn delete(store: Arc<dyn Store>, life: u64) -> Result<(), StoreError> {
         tell(&Promise::Deleted(id));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_attempt_has_the_number_of_one_that_a_death_cut_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = config(StoreKind::Journal).open(dir.path()).await.unwrap();
+        let id = content::session(0);
+        let (mut writer, mut next) = claim(&*store, &id).await.unwrap();
+        append(&*writer, &id, &mut next, 2).await.unwrap();
+        // Also if the events before it were lost: a tail may reach the disk ahead of them.
+        for attempt in [2, 7] {
+            writer.tail(attempt, content::part(&id, attempt, 0)).await.unwrap();
+            writer.close().await.unwrap();
+            (writer, next) = claim(&*store, &id).await.unwrap();
+            assert_eq!(next, attempt + 1);
+        }
+        writer.close().await.unwrap();
+        store.close().await.unwrap();
+    }
 }

@@ -111,6 +111,8 @@ async fn cut(
     run(command, 1200);
     let history = History::parse(&std::fs::read(&log).unwrap());
     assert!(history.syncs() > 10, "only {} syncs were recorded", history.syncs());
+    // Readers could not roll it back.
+    assert!(!history.creates("-journal"), "a rollback journal was made");
     let mut moments: Vec<_> = (0..points).map(|_| rng.usize(..history.len())).collect();
     moments.sort_unstable();
     let (mut states, mut broken, mut replayed) = (0, 0, 0);

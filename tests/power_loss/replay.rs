@@ -49,6 +49,11 @@ impl History {
         self.0.len()
     }
 
+    /// Whether a file was ever made whose name ends so.
+    pub fn creates(&self, end: &str) -> bool {
+        self.0.iter().any(|record| record.op == b'C' && record.data.ends_with(end.as_bytes()))
+    }
+
     pub fn syncs(&self) -> usize {
         self.0.iter().filter(|record| matches!(record.op, b'S' | b'D')).count()
     }

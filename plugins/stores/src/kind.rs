@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use playhouse_plugin_api::store::{Store, StoreError, StoreReader};
 
-use crate::jsonl::{JOURNAL_WORD, WORD};
+use crate::jsonl::{JOURNAL_WORD, WORD, is_ours_without_format};
 use crate::{
     JournalReader, JournalStore, JournalStoreConfig, JsonlConfig, JsonlReader, JsonlStore,
     MemoryStore,
@@ -93,10 +93,9 @@ impl StoreKind {
         let says = |word: &str| {
             std::fs::read(dir.join("format")).is_ok_and(|text| text.starts_with(word.as_bytes()))
         };
-        let has = |names: &[&str]| names.iter().all(|name| dir.join(name).is_dir());
         match self {
-            Self::Journal => says(JOURNAL_WORD) || has(&["journal"]),
-            Self::Jsonl => says(WORD) || has(&["sessions", "values"]),
+            Self::Journal => says(JOURNAL_WORD) || dir.join("journal").is_dir(),
+            Self::Jsonl => says(WORD) || is_ours_without_format(dir),
             Self::Memory => false,
             #[cfg(feature = "sqlite")]
             Self::Sqlite => dir.join(SQLITE_FILE).symlink_metadata().is_ok(),

@@ -1,6 +1,6 @@
 //! How agents end: top down they are told, bottom up they are released.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use playhouse_messages::{
     chunk::Failure,
@@ -14,7 +14,7 @@ use playhouse_plugin_api::{
     creation::AgentHandle,
     session::SessionCell,
     slot::{Gone, Slot},
-    store::{EventBatch, StoreError},
+    store::{EventBatch, SessionWriter, StoreError},
     world::World,
 };
 use ractor::Message;
@@ -28,6 +28,11 @@ pub const STORE_TIMEOUT: &str = "STORE_TIMEOUT";
 
 /// What is waited for on top of the grace time: longer is a fault of ours, and must not hang a caller.
 pub const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a store that fails is left alone before it is tried again, at first and at most: about 3 s
+/// in all, within the patience.
+const STORE_PAUSE_MIN: Duration = Duration::from_millis(50);
+const STORE_PAUSE_MAX: Duration = Duration::from_millis(1600);
 
 /// Ends an agent: cancels it and everything it owns, waits until all of it is quiet, releases
 /// scope, write handle and registry entry. Every stage runs, whatever became of the one before.
@@ -55,17 +60,10 @@ pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(
     let patience = world.limits.grace + PATIENCE;
     retire(&agent.cell().actor, patience).await;
     retire(&cell.appender, patience).await;
+    // It may be what keeps dying: the log's rest goes to the store from here.
+    retire(&cell.writer, patience).await;
+    cell.close_writer();
     failures.extend(note(world, cell, &failure).err());
-    if let Some(handle) = cell.handle() {
-        // The writer may be what keeps dying: the log's rest goes to the store from here.
-        let durable = cell.marks().borrow().durable;
-        let rest: Vec<_> = agent.session().log().range(durable..u64::MAX).cloned().collect();
-        let storing = async {
-            handle.append(EventBatch::encode(&rest)).await.map_err(store_failure)?;
-            handle.flush().await.map_err(store_failure)
-        };
-        failures.extend(in_time(patience, agent.id(), storing).await.err());
-    }
     release(world, agent, failures).await
 }
 
@@ -140,16 +138,7 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
     // Nobody is told any more that something was accepted, so nothing accepted is left out below.
     retire(&agent.cell().actor, patience).await;
     retire(&session.cell().appender, patience).await;
-    let closing = async {
-        match session.cell().writer.call(|_, reply| WriterMessage::Close { reply }).await {
-            Ok(closed) => closed,
-            Err(Gone) => match session.cell().handle() {
-                Some(handle) => handle.close().await.map_err(store_failure),
-                None => Ok(()),
-            },
-        }
-    };
-    failures.extend(in_time(patience, agent.id(), closing).await.err());
+    failures.extend(in_time(patience, agent.id(), store(session.cell())).await.err());
     session.cell().close_writer();
     session.cell().feed().close();
     let announced = world.agents.remove(agent);
@@ -162,6 +151,44 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
     agent.cell().set_end(end.clone());
     agent.cell().supervisor.close();
     end
+}
+
+/// Makes all of a log durable and gives the claim back. A store that fails is tried again for a while,
+/// since what was accepted has no other place to go.
+async fn store(cell: &SessionCell) -> Result<(), Failure> {
+    let Some(handle) = cell.handle() else { return Ok(()) };
+    let mut pause = STORE_PAUSE_MIN;
+    while let Err(failure) = drain(cell, handle).await {
+        if pause > STORE_PAUSE_MAX || failure.code == StoreError::Closed.code() {
+            // Closing it tries once more.
+            tracing::warn!(session = %cell.id(), %failure, "the end of a log is not stored");
+            break;
+        }
+        tokio::time::sleep(pause).await;
+        pause *= 2;
+    }
+    match cell.writer.call(|_, reply| WriterMessage::Close { reply }).await {
+        Ok(closed) => closed,
+        Err(Gone) => handle.close().await.map_err(store_failure),
+    }
+}
+
+/// Writes and syncs what is not durable: by the writer if there is one, and from here if not.
+async fn drain(cell: &SessionCell, handle: &Arc<dyn SessionWriter>) -> Result<(), Failure> {
+    let (log, durable) = (cell.view().log.clone(), cell.marks().borrow().durable);
+    if durable >= log.len() {
+        return Ok(());
+    }
+    match cell.writer.call(|_, reply| WriterMessage::Flush { reply }).await {
+        Ok(flushed) => flushed.map(drop),
+        Err(Gone) => {
+            let rest: Vec<_> = log.range(durable..log.len()).cloned().collect();
+            handle.append(EventBatch::encode(&rest)).await.map_err(store_failure)?;
+            handle.flush().await.map_err(store_failure)?;
+            cell.mark(log.len(), log.len());
+            Ok(())
+        }
+    }
 }
 
 /// Waits for the store to make a session durable, and not for ever: whoever ends must end. The claim

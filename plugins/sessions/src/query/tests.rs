@@ -240,10 +240,9 @@ async fn the_best_hits_come_first_page_by_page() {
 
 #[tokio::test]
 async fn a_damaged_session_is_told_and_the_others_are_found() {
-    let (memory, query) = stored(&[(header("good", 1, None), "needle")]).await;
-    let writer = memory.create(&Arc::new(header("bad", 1, None)), 0).await.unwrap();
-    let damaged = EventBatch { first_seq: 0, events: vec![r#"{"type":"user/message""#.into()] };
-    writer.append(damaged).await.unwrap();
+    let sessions = ["good", "bad"].map(|id| (header(id, 1, None), "needle"));
+    let (memory, query) = stored(&sessions).await;
+    memory.damage(&"bad".into(), 0, r#"{"type":"user/message""#.into());
     let request = SearchRequest::new(phrase("needle"));
     let page = query.search(&request, |_, _| (), &CancelToken::new()).await.unwrap();
     assert_eq!(page.hits[0].record.header.id, "good");

@@ -1,10 +1,13 @@
 //! The format file: that a directory is a JSONL store, and of which version.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use playhouse_plugin_api::store::StoreError;
 
-use super::layout::{Named, draft, named};
+use super::layout::{Named, draft, is_value, named};
 use super::shelf::Shelf;
-use crate::journal::JournalError;
+use crate::journal::{JournalError, RealDisk};
 
 /// The version of the bytes that this build writes, and the highest that it reads.
 pub const JSONL_FORMAT_VERSION: u32 = 1;
@@ -25,7 +28,7 @@ fn line(version: u32) -> String {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Format {
     Whole,
-    /// Damaged or gone, in a directory that holds sessions. The next writer puts it right.
+    /// Damaged or gone, in a directory that holds sessions or values. The next writer puts it right.
     Damaged,
     /// There is none, and nothing else of a store.
     Missing,
@@ -58,8 +61,7 @@ pub(super) fn read(shelf: &Shelf) -> Result<Format, StoreError> {
         }
         None => {}
     }
-    let names = shelf.names(&shelf.layout().sessions())?;
-    let is_ours = names.iter().any(|name| named(name) != Named::Other);
+    let is_ours = holds_anything(shelf)?;
     match text {
         None if is_ours => Ok(Format::Damaged),
         None => Ok(Format::Missing),
@@ -71,6 +73,22 @@ pub(super) fn read(shelf: &Shelf) -> Result<Format, StoreError> {
             "{dir} is not a JSONL store: its format file cannot be read"
         ))),
     }
+}
+
+/// Whether sessions or values lie there. Directories alone are what a crash leaves of a store that was
+/// being made.
+fn holds_anything(shelf: &Shelf) -> Result<bool, StoreError> {
+    let (sessions, values) = (shelf.layout().sessions(), shelf.layout().values());
+    Ok(shelf.names(&sessions)?.iter().any(|name| named(name) != Named::Other)
+        || shelf.names(&values)?.iter().any(|name| is_value(name)))
+}
+
+/// Whether a store lies in `dir` whatever became of its format file.
+pub(crate) fn is_ours_without_format(dir: &Path) -> bool {
+    let shelf = Shelf::new(Arc::new(RealDisk), dir);
+    let layout = shelf.layout();
+    let has_places = layout.sessions().is_dir() && layout.values().is_dir();
+    has_places && holds_anything(&shelf).unwrap_or(true)
 }
 
 /// Writes the format file, durably and whole or not at all.

@@ -64,6 +64,11 @@ pub(super) fn is_draft(name: &str) -> bool {
     name.ends_with(".new")
 }
 
+/// Whether a name in the directory of values is that of one.
+pub(super) fn is_value(name: &str) -> bool {
+    name.ends_with(".value")
+}
+
 /// What a name in the directory of sessions stands for.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Named {

@@ -35,6 +35,7 @@ mod values;
 #[cfg(test)]
 mod tests;
 
+use std::iter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -61,7 +62,7 @@ use session_writer::JsonlSessionWriter;
 use shelf::Shelf;
 
 pub use format_file::JSONL_FORMAT_VERSION;
-pub(crate) use format_file::{JOURNAL_WORD, WORD};
+pub(crate) use format_file::{JOURNAL_WORD, WORD, is_ours_without_format};
 
 /// A header of this text as a line, sealed as if it had been stored so.
 #[cfg(test)]
@@ -158,9 +159,11 @@ fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<(Shelf, Box<dyn Held>), Store
     };
     if format_file::read(&shelf)? != Format::Whole {
         format_file::write(&shelf)?;
-        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-            shelf.sync_dir(parent)?;
-        }
+    }
+    // Each time: who made these names may have died before they were durable.
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    for dir in iter::once(dir).chain(parent) {
+        shelf.sync_dir(dir)?;
     }
     for dir in [sessions, values] {
         for name in shelf.names(&dir)?.iter().filter(|name| is_draft(name)) {

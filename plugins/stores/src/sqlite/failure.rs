@@ -4,7 +4,7 @@ use std::path::Path;
 
 use playhouse_messages::id::SessionId;
 use playhouse_plugin_api::store::StoreError;
-use rusqlite::ErrorCode;
+use rusqlite::{ErrorCode, ffi::SQLITE_READONLY_ROLLBACK};
 
 use super::schema::FILE;
 
@@ -48,6 +48,11 @@ impl Fault {
         }
     }
 
+    /// Whether stored bytes are at fault.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.damage().is_some()
+    }
+
     fn is_of_the_system(&self) -> bool {
         use ErrorCode as Code;
         let Self::Sqlite(rusqlite::Error::SqliteFailure(failure, _)) = self else { return false };
@@ -65,7 +70,7 @@ impl Fault {
 
     /// Whether the connection may not be used again.
     pub(crate) fn ends_the_connection(&self) -> bool {
-        self.is_of_the_system() || self.damage().is_some()
+        self.is_of_the_system() || self.is_damage()
     }
 
     /// As an error that concerns the whole store.
@@ -85,6 +90,18 @@ impl Fault {
                 if failure.code == ErrorCode::DiskFull =>
             {
                 StoreError::Full { path }
+            }
+            // Of another program's making: a store's own writer keeps no rollback journal.
+            Self::Sqlite(rusqlite::Error::SqliteFailure(failure, _))
+                if failure.extended_code == SQLITE_READONLY_ROLLBACK =>
+            {
+                StoreError::Io {
+                    what: format!("reading {path}/{FILE}"),
+                    cause: format!(
+                        "another program left a change half done, which {FILE}-journal can take \
+                         back; that is done when the store is opened for writing"
+                    ),
+                }
             }
             Self::Sqlite(error) => {
                 StoreError::Io { what: format!("using {path}/{FILE}"), cause: error.to_string() }

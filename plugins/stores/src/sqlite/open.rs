@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
+use std::iter;
 use std::path::Path;
 
 use playhouse_plugin_api::store::StoreError;
@@ -39,10 +40,21 @@ pub(crate) fn prepare(dir: &Path, config: &SqliteConfig) -> Result<Box<dyn Held>
     let held = lock(dir)?;
     let file = dir.join(FILE);
     match std::fs::symlink_metadata(&file) {
-        Ok(_) => return Ok(held),
-        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::NotFound => make(dir, &file, config)?,
         Err(error) => return Err(io_error("open", &file, &error)),
     }
+    // Each time: who made these names may have died before they were durable.
+    let parent = dir.parent().filter(|parent| !parent.as_os_str().is_empty());
+    for dir in iter::once(dir).chain(parent) {
+        RealDisk.sync_dir(dir).map_err(|error| io_error("sync", dir, &error))?;
+    }
+    Ok(held)
+}
+
+/// Makes the database under another name until it is whole: a `sessions.sqlite` without tables is
+/// damaged.
+fn make(dir: &Path, file: &Path, config: &SqliteConfig) -> Result<(), StoreError> {
     let log = wal::path(dir);
     if log.exists() {
         return Err(StoreError::Io {
@@ -53,7 +65,6 @@ pub(crate) fn prepare(dir: &Path, config: &SqliteConfig) -> Result<Box<dyn Held>
             ),
         });
     }
-    // Under another name until it is whole: a `sessions.sqlite` without tables is damaged.
     let draft = dir.join(DRAFT);
     let failed = |what, error| io_error(what, &draft, &error);
     match std::fs::remove_file(&draft) {
@@ -63,12 +74,7 @@ pub(crate) fn prepare(dir: &Path, config: &SqliteConfig) -> Result<Box<dyn Held>
     RealDisk.create(&draft).map_err(|error| failed("create", error))?;
     create(&draft, config.page_bytes, fresh_id()).map_err(|fault| fault.of_store(dir))?;
     sync(&draft)?;
-    std::fs::rename(&draft, &file).map_err(|error| failed("rename", error))?;
-    RealDisk.sync_dir(dir).map_err(|error| io_error("sync", dir, &error))?;
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        RealDisk.sync_dir(parent).map_err(|error| io_error("sync", parent, &error))?;
-    }
-    Ok(held)
+    std::fs::rename(&draft, file).map_err(|error| failed("rename", error))
 }
 
 fn sync(path: &Path) -> Result<(), StoreError> {
@@ -114,12 +120,11 @@ pub(crate) fn begin_writing(dir: &Path, config: &SqliteConfig) -> Result<Connect
     }
     let connection = connect(&dir.join(FILE), true, config.busy_timeout)?;
     check(&connection, dir)?;
-    let mode = connection
-        .pragma_update_and_check(None, "journal_mode", "wal", |row| row.get::<_, String>(0))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     // No effect but on macOS, where a sync is none without it.
     connection.pragma_update(None, "fullfsync", true)?;
     connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+    let mode = begin_log(&connection)?;
     let synchronous: i64 = connection.query_row("PRAGMA synchronous", [], |row| row.get(0))?;
     if mode != "wal" || synchronous != 2 {
         return Err(Fault::Refused(StoreError::Io {
@@ -135,6 +140,22 @@ pub(crate) fn begin_writing(dir: &Path, config: &SqliteConfig) -> Result<Connect
     Ok(connection)
 }
 
+/// Turns the log on. The file's header says whether there is one, and SQLite would change it under a
+/// rollback journal; a reader that finds that journal after a crash can read nothing, since it may not
+/// roll back. Without one the change is one write to the header's sector, which a crash leaves done or
+/// not done, and either is right.
+fn begin_log(connection: &Connection) -> Result<String, Fault> {
+    let mode: String = connection.query_row("PRAGMA journal_mode", [], |row| row.get(0))?;
+    if mode != "wal" {
+        set_journal_mode(connection, "off")?;
+    }
+    set_journal_mode(connection, "wal")
+}
+
+fn set_journal_mode(connection: &Connection, mode: &str) -> Result<String, Fault> {
+    Ok(connection.pragma_update_and_check(None, "journal_mode", mode, |row| row.get(0))?)
+}
+
 /// Copies the log into the database, and empties it unless a reader holds it.
 fn checkpoint(connection: &Connection) -> Result<(), Fault> {
     Ok(connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))?)
@@ -143,9 +164,9 @@ fn checkpoint(connection: &Connection) -> Result<(), Fault> {
 /// Leaves one file, unless another process reads it just now.
 pub(crate) fn end_writing(connection: Connection) -> Result<(), Fault> {
     checkpoint(&connection)?;
-    let mode = connection.pragma_update_and_check(None, "journal_mode", "delete", |_| Ok(()));
-    if let Err(error) = mode {
-        tracing::debug!(%error, "the log stays, since somebody reads the store");
+    // Not to "delete": see `begin_log`.
+    if let Err(fault) = set_journal_mode(&connection, "off") {
+        tracing::debug!(?fault, "the log stays, since somebody reads the store");
     }
     connection.close().map_err(|(_, error)| error.into())
 }

@@ -54,9 +54,11 @@ impl Reads {
         };
         let snapshot = connection.unchecked_transaction()?;
         let found = read(View { connection: &snapshot, seal: self.seal })?;
-        snapshot.commit()?;
+        // There is nothing to commit. On damaged pages the end may fail too, which takes nothing from
+        // what was read, but ends the connection.
+        let is_sound = snapshot.rollback().is_ok();
         let mut idle = idle();
-        if idle.len() < self.idle_max {
+        if is_sound && idle.len() < self.idle_max {
             idle.push(connection);
         }
         Ok(found)

@@ -72,6 +72,8 @@ pub(crate) fn create(file: &Path, page_bytes: u32, id: [u8; 16]) -> Result<(), F
     let mut connection = connect(file, true, Duration::ZERO)?;
     connection.pragma_update(None, "page_size", page_bytes)?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    // A draft that is half made is thrown away, not rolled back, and leaves no second file.
+    connection.pragma_update(None, "journal_mode", "off")?;
     let transaction = connection.transaction()?;
     transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
     transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;

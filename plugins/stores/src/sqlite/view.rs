@@ -32,7 +32,11 @@ pub(crate) struct RowPage {
 
 impl View<'_> {
     pub(crate) fn row(self, id: &SessionId) -> Result<Option<SessionRow>, Fault> {
-        SessionRow::find(self.connection, self.seal, id.as_str())
+        SessionRow::find(self.connection, self.seal, id.as_str()).or_else(|fault| {
+            // A search may pass through a damaged page that a walk from the other side stops before.
+            let rows = if fault.is_damage() { self.page("", usize::MAX - 1).rows } else { vec![] };
+            rows.into_iter().find(|row| row.id == id.as_str()).map(Some).ok_or(fault)
+        })
     }
 
     /// The events of `range` that are stored.

@@ -304,3 +304,32 @@ async fn each_kind_knows_its_own_directory_and_two_in_one_are_refused() {
     assert!(StoreConfig::new(StoreKind::Jsonl).open(&a).await.is_err());
     assert_eq!(open_reader(&a).await.err().unwrap().code(), "INVALID_ARGUMENT");
 }
+
+#[tokio::test]
+async fn directories_alone_are_no_store_and_a_value_without_a_format_is_one() {
+    use crate::kind::{StoreKind, open_reader};
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path();
+    // As a crash leaves a store that is being made.
+    for name in ["sessions", "values"] {
+        std::fs::create_dir(path.join(name)).unwrap();
+    }
+    for name in ["format.new", "lock"] {
+        std::fs::write(path.join(name), "").unwrap();
+    }
+    let error = StoreKind::detect(path).unwrap_err().to_string();
+    assert!(error.contains("there is no store"), "{error}");
+    let error = JsonlReader::open(path).await.err().unwrap().to_string();
+    assert!(error.contains("there is no JSONL store"), "{error}");
+    let store = JsonlStore::open(path, JsonlConfig::default()).await.unwrap();
+    store.put_value("k", "v".into()).await.unwrap();
+    store.close().await.unwrap();
+    std::fs::remove_file(path.join("format")).unwrap();
+    assert_eq!(StoreKind::detect(path).unwrap(), StoreKind::Jsonl);
+    let reader = open_reader(path).await.unwrap();
+    assert_eq!(reader.get_value("k").await.unwrap().unwrap(), "v");
+    assert!(!crate::verify::verify(path, |_| ()).unwrap().is_whole());
+    JsonlStore::open(path, JsonlConfig::default()).await.unwrap().close().await.unwrap();
+    let report = crate::verify::verify(path, |_| ()).unwrap();
+    assert!(report.is_whole(), "{report}");
+}

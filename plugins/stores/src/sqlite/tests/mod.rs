@@ -2,6 +2,7 @@
 
 mod beside;
 pub(crate) mod contract;
+mod cuts;
 mod damage;
 mod faults;
 mod kill;
