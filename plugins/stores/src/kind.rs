@@ -94,13 +94,19 @@ impl StoreKind {
             std::fs::read(dir.join("format")).is_ok_and(|text| text.starts_with(word.as_bytes()))
         };
         match self {
-            Self::Journal => says(JOURNAL_WORD) || dir.join("journal").is_dir(),
+            Self::Journal => says(JOURNAL_WORD) || has_entries(&dir.join("journal")),
             Self::Jsonl => says(WORD) || is_ours_without_format(dir),
             Self::Memory => false,
             #[cfg(feature = "sqlite")]
             Self::Sqlite => dir.join(SQLITE_FILE).symlink_metadata().is_ok(),
         }
     }
+}
+
+/// Whether there is anything in a directory. One that is empty was left by a process that died while it
+/// made a store: there is none.
+fn has_entries(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 impl fmt::Display for StoreKind {
@@ -211,5 +217,20 @@ pub async fn open_reader(dir: &Path) -> Result<Arc<dyn StoreReader>, StoreError>
         StoreKind::Memory => Err(StoreError::Argument("memory keeps no files".to_owned())),
         #[cfg(feature = "sqlite")]
         StoreKind::Sqlite => Ok(Arc::new(SqliteReader::open(dir).await?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_directory_that_a_dead_process_had_just_made_is_no_store() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("journal")).unwrap();
+        assert_eq!(StoreKind::detect(dir.path()).unwrap_err().code(), "INVALID_ARGUMENT");
+        // A segment whose format file is gone is one, and says that it is damaged.
+        std::fs::write(dir.path().join("journal/0000000000000001.segment"), b"").unwrap();
+        assert_eq!(StoreKind::detect(dir.path()), Ok(StoreKind::Journal));
     }
 }
