@@ -275,3 +275,29 @@ pub(super) async fn a22_an_opening_that_is_abandoned_holds_nothing(context: &Con
     assert_eq!(events(&*store, "s").await, texts(0, 2));
     Ok(())
 }
+
+pub(super) async fn a22_a_closing_that_is_abandoned_gives_the_claim_back(
+    context: &Context,
+) -> Outcome {
+    let store = context.open().await;
+    store_one(&*store, "s", batch(0, 1)).await;
+    for round in 1..20 {
+        let (writer, _) = store.open_write(&"s".into()).await.unwrap();
+        let appended = writer.append(batch(round, 1));
+        let mut closing = writer.close();
+        if round % 2 == 0 {
+            let _ = (&mut closing).now_or_never();
+        }
+        drop((closing, writer));
+        appended.await.unwrap();
+        // What it had begun ends by itself.
+        let mut tries = 0..1000;
+        while store.open_write(&"s".into()).await.is_err() {
+            tries.next().unwrap();
+            // Takes the store's own threads, as what it waits for does.
+            store.read(&"s".into()).await.unwrap();
+        }
+    }
+    assert_eq!(events(&*store, "s").await, texts(0, 20));
+    Ok(())
+}

@@ -212,3 +212,23 @@ pub(super) async fn b22_closing_waits_for_what_is_under_way(context: &Context) -
     try_join_all(appends).await.unwrap();
     Ok(())
 }
+
+pub(super) async fn b23_a_session_that_is_just_stored_is_in_every_list(
+    context: &Context,
+) -> Outcome {
+    let store = context.open().await;
+    let mut expected = Vec::new();
+    for n in 0..100 {
+        let id = format!("s{n:03}");
+        let writer = store.create(&header(&id), 0).await.unwrap();
+        expected.push(id);
+        let stored = async { writer.append(batch(0, 1)).await.unwrap() };
+        let listed = async {
+            for _ in 0..3 {
+                assert_eq!(ids(&*store).await, expected);
+            }
+        };
+        futures::join!(stored, listed);
+    }
+    Ok(())
+}

@@ -300,7 +300,8 @@ macro_rules! persistence_contract {
                 a12_a_pending_session_that_is_closed_never_was
                 a13_a_flush_stores_a_session_without_events
                 a22_a_dropped_future_has_no_effect_or_the_whole
-                a22_an_opening_that_is_abandoned_holds_nothing;
+                a22_an_opening_that_is_abandoned_holds_nothing
+                a22_a_closing_that_is_abandoned_gives_the_claim_back;
             limits:
                 a17_what_is_no_lossless_json_is_refused_whole
                 a17_depth_has_a_limit_and_no_overflow
@@ -324,7 +325,8 @@ macro_rules! persistence_contract {
                 b19_a_writer_follows_another
                 b20_a_huge_batch_is_one_batch
                 b21_sessions_are_written_side_by_side
-                b22_closing_waits_for_what_is_under_way;
+                b22_closing_waits_for_what_is_under_way
+                b23_a_session_that_is_just_stored_is_in_every_list;
             stored:
                 c1_a_header_of_another_session_is_damage
                 c2_a_header_of_another_version_asks_for_an_upgrade

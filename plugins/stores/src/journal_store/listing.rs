@@ -22,6 +22,17 @@ impl Core {
         let limit = query.limit.max(1);
         let after = query.after.as_ref().map(SessionId::as_str);
         let is_behind = |id: &str| after.is_none_or(|after| id > after);
+        // The claims first: what is stored in between is then found.
+        let mut entries: BTreeMap<String, Option<SessionStat>> = BTreeMap::new();
+        {
+            let ledger = self.ledger();
+            let claims = ledger.claims.values().filter(|claim| is_behind(claim.id.as_str()));
+            let unstored =
+                |claim: &&Arc<Claim>| !claim.placeholder && claim.stored().number.is_none();
+            for claim in claims.filter(unstored) {
+                entries.insert(claim.id.as_str().to_owned(), Some(stat_of_claim(claim)));
+            }
+        }
         // Deleted sessions may fill a page of the index; ask for as many more.
         let deleted = self.ledger().recent.deleted.len();
         let found: BTreeMap<String, (u64, SessionMap)> = self.consult(
@@ -53,16 +64,6 @@ impl Core {
                 merged
             },
         )?;
-        let mut entries: BTreeMap<String, Option<SessionStat>> = BTreeMap::new();
-        {
-            let ledger = self.ledger();
-            let claims = ledger.claims.values().filter(|claim| is_behind(claim.id.as_str()));
-            let unstored =
-                |claim: &&Arc<Claim>| !claim.placeholder && claim.stored().number.is_none();
-            for claim in claims.filter(unstored) {
-                entries.insert(claim.id.as_str().to_owned(), Some(stat_of_claim(claim)));
-            }
-        }
         for id in found.keys() {
             entries.insert(id.clone(), None);
         }

@@ -78,15 +78,27 @@ impl SessionWriter for JournalSessionWriter {
         if self.closed.swap(true, Ordering::AcqRel) {
             return ready(Ok(())).boxed();
         }
-        let (office, claim) = (Arc::clone(&self.office), Arc::clone(&self.claim));
+        // Given back however this ends, also if nobody waits for it.
+        let release = Release { office: Arc::clone(&self.office), claim: Arc::clone(&self.claim) };
         // A session that was never materialized leaves no trace.
-        let flushed = flush(&office, &claim, false);
+        let flushed = flush(&self.office, &self.claim, false);
         async move {
             let flushed = flushed.await;
-            office.release(&claim);
+            drop(release);
             flushed
         }
         .boxed()
+    }
+}
+
+struct Release {
+    office: Arc<Office>,
+    claim: Arc<Claim>,
+}
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        self.office.release(&self.claim);
     }
 }
 

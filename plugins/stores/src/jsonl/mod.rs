@@ -210,8 +210,9 @@ impl StoreReader for JsonlStore {
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
         self.ask(move |office| {
-            let mut ids = office.shelf.ids()?;
+            // Those that are pending first: what is stored in between then has a file.
             let pending = office.pending(query.after.as_ref());
+            let mut ids = office.shelf.ids()?;
             ids.extend(pending.into_iter().map(|stat| stat.header.id.clone()));
             ids.sort();
             ids.dedup();

@@ -194,6 +194,35 @@ async fn whatever_the_damage_nothing_wrong_comes_over() {
     );
 }
 
+/// SQLite alone would read nothing of a database whose end is gone.
+#[tokio::test]
+async fn what_lies_before_the_cut_of_a_database_comes_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, into) = (dir.path().join("from"), dir.path().join("into"));
+    let config = StoreConfig::new(StoreKind::Sqlite);
+    let store = config.clone().open(&from).await.unwrap();
+    for n in 0..40 {
+        let writer = store.create(&header(&format!("s{n:02}")), 0).await.unwrap();
+        writer.append(batch(0, 50)).await.unwrap();
+    }
+    store.close().await.unwrap();
+    let path = from.join("sessions.sqlite");
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() * 2 / 3]).unwrap();
+    let verified = crate::verify(&from, |_| ()).unwrap();
+    assert!(verified.damages.iter().any(|text| text.contains("cut short")), "{verified}");
+    assert!(config.clone().open(&from).await.is_err(), "a writer could make it worse");
+    let report = salvage(&from, &into, config, |_| ()).await.unwrap();
+    assert!(!report.is_whole() && report.is_more_lost, "{report}");
+    assert!(report.whole >= 15, "{report}");
+    assert!(crate::verify(&into, |_| ()).unwrap().is_whole());
+    let fresh = open_reader(&into).await.unwrap();
+    for stat in all_sessions(&*fresh).try_collect::<Vec<_>>().await.unwrap() {
+        let stored = fresh.read(&stat.header.id).await.unwrap().events;
+        assert_eq!(stored, texts(0, stored.len() as u64), "{}", stat.header.id);
+    }
+}
+
 #[tokio::test]
 async fn the_values_of_a_store_of_any_kind_come_over() {
     let kinds = StoreKind::ALL.iter().filter(|kind| **kind != StoreKind::Memory);

@@ -18,7 +18,7 @@ use super::failure::Fault;
 use super::open::check_files;
 use super::reads::Reads;
 use super::rows::StoreRow;
-use super::schema::{FILE, check, connect};
+use super::schema::{FILE, check, connect, connect_to_wreck};
 use super::view::View;
 use super::{SqliteConfig, describe, not_found, page};
 use crate::journal_store::blocking;
@@ -89,7 +89,7 @@ impl Shared {
         let busy = SqliteConfig::default().busy_timeout;
         let looked = connect_to_read(&dir, busy).and_then(|connection| {
             let snapshot = connection.unchecked_transaction()?;
-            look(&dir, &snapshot)
+            look(&dir, &snapshot, busy)
         });
         let (store, damages) = looked.map_err(|fault| fault.of_store(&dir))?;
         for damage in &damages {
@@ -113,16 +113,34 @@ impl Shared {
 /// A connection that reads, to files that were looked at.
 pub(super) fn connect_to_read(dir: &Path, busy: Duration) -> Result<Connection, Fault> {
     check_files(dir)?;
-    Ok(connect(&dir.join(FILE), false, busy)?)
+    Ok(connect_to_wreck(&dir.join(FILE), busy)?)
 }
 
-/// The store's row, and all damage of the catalog.
-pub(super) fn look(dir: &Path, snapshot: &Connection) -> Result<(StoreRow, Vec<String>), Fault> {
+/// The store's row, and all damage of the catalog and of the file's length.
+pub(super) fn look(
+    dir: &Path,
+    snapshot: &Connection,
+    busy: Duration,
+) -> Result<(StoreRow, Vec<String>), Fault> {
     check(snapshot, dir)?;
     let store = StoreRow::read(snapshot)?;
     let view = View { connection: snapshot, seal: store.seal() };
-    let damages = view.catalog_damages(&store).into_iter().map(|fault| fault.words(dir)).collect();
-    Ok((store, damages))
+    let mut damages = view.catalog_damages(&store);
+    damages.extend(cut(dir, busy)?);
+    Ok((store, damages.into_iter().map(|fault| fault.words(dir)).collect()))
+}
+
+/// Whether SQLite refuses the whole of a database of which something can be read.
+fn cut(dir: &Path, busy: Duration) -> Result<Option<Fault>, Fault> {
+    let strict = connect(&dir.join(FILE), false, busy)?;
+    let looked = strict.query_row("PRAGMA schema_version", [], |_| Ok(()));
+    match looked.map_err(Fault::from) {
+        Ok(()) => Ok(None),
+        Err(fault) if fault.is_damage() => {
+            Ok(Some(Fault::damaged("file end", "pages are missing: the file is cut short")))
+        }
+        Err(fault) => Err(fault),
+    }
 }
 
 impl StoreReader for SqliteReader {

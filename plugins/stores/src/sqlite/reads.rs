@@ -9,7 +9,7 @@ use rusqlite::Connection;
 
 use super::failure::Fault;
 use super::rows::Seal;
-use super::schema::{FILE, connect};
+use super::schema::{FILE, connect_to_wreck};
 use super::view::View;
 
 /// How many connections are kept for the next read.
@@ -50,7 +50,7 @@ impl Reads {
         let kept = idle().pop();
         let connection = match kept {
             Some(connection) => connection,
-            None => connect(&self.file, false, self.busy)?,
+            None => connect_to_wreck(&self.file, self.busy)?,
         };
         let snapshot = connection.unchecked_transaction()?;
         let found = read(View { connection: &snapshot, seal: self.seal })?;

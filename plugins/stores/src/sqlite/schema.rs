@@ -67,6 +67,14 @@ pub(crate) fn connect(file: &Path, write: bool, busy: Duration) -> rusqlite::Res
     Ok(connection)
 }
 
+/// A connection that only reads, also what is left of a database that is cut short. SQLite would refuse
+/// all of that, unless it is told that the schema may be damaged; a page behind the cut is refused.
+pub(crate) fn connect_to_wreck(file: &Path, busy: Duration) -> rusqlite::Result<Connection> {
+    let connection = connect(file, false, busy)?;
+    connection.pragma_update(None, "writable_schema", true)?;
+    Ok(connection)
+}
+
 /// Makes the tables in an empty file.
 pub(crate) fn create(file: &Path, page_bytes: u32, id: [u8; 16]) -> Result<(), Fault> {
     let mut connection = connect(file, true, Duration::ZERO)?;

@@ -20,9 +20,10 @@ pub(crate) fn verify_sqlite(
     progress: &mut dyn FnMut(Progress),
 ) -> Result<VerifyReport, StoreError> {
     let fail = |fault: Fault| fault.of_store(dir);
-    let connection = connect_to_read(dir, SqliteConfig::default().busy_timeout).map_err(fail)?;
+    let busy = SqliteConfig::default().busy_timeout;
+    let connection = connect_to_read(dir, busy).map_err(fail)?;
     let snapshot = connection.unchecked_transaction().map_err(|error| fail(error.into()))?;
-    let (store, damages) = look(dir, &snapshot).map_err(fail)?;
+    let (store, damages) = look(dir, &snapshot, busy).map_err(fail)?;
     let view = View { connection: &snapshot, seal: store.seal() };
     let mut report = VerifyReport::new(StoreKind::Sqlite, dir);
     report.damages = damages;

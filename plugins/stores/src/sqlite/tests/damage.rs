@@ -117,7 +117,7 @@ fn observe(dir: &Path) -> (State, Vec<String>) {
 fn read_all(dir: &Path, state: &mut State, refusals: &mut Vec<String>) -> Result<(), Fault> {
     let connection = connect_to_read(dir, Duration::ZERO)?;
     let snapshot = connection.unchecked_transaction()?;
-    let (store, damages) = look(dir, &snapshot)?;
+    let (store, damages) = look(dir, &snapshot, Duration::ZERO)?;
     refusals.extend(damages);
     let view = View { connection: &snapshot, seal: store.seal() };
     for id in IDS {
