@@ -114,7 +114,8 @@ impl Run {
         #[cfg(unix)]
         let control = {
             let (harness, providers) = (harness.clone(), Arc::new(plan.providers));
-            Control::listen(&dir, Desk { harness, providers, agents: config.agents.into() })
+            let kind = config.store.kind();
+            Control::listen(kind, &dir, Desk { harness, providers, agents: config.agents.into() })
         };
         let screen = Screen::start(seen, self.format, Paint::stderr());
         let turn = async {

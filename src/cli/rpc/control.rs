@@ -1,6 +1,7 @@
 //! The control socket: JSON-RPC to a running process, through its store's directory.
 
 use std::{
+    fs::Metadata,
     io,
     os::unix::fs::{MetadataExt, PermissionsExt},
     path::{Path, PathBuf},
@@ -8,6 +9,7 @@ use std::{
 
 use playhouse_messages::event::CancelCause;
 use playhouse_plugin_api::cancel::CancelToken;
+use playhouse_stores::StoreKind;
 use tokio::{
     io::AsyncWriteExt,
     net::{UnixListener, UnixStream},
@@ -29,20 +31,23 @@ const CLIENTS: usize = 64;
 /// The socket of this process.
 pub(in crate::cli) struct Control {
     path: PathBuf,
+    /// Which file it is. Nobody else gets this number as long as the socket is listened on.
+    inode: u64,
     ended: CancelToken,
     serving: JoinHandle<()>,
 }
 
 impl Control {
     /// Listens in the directory of the store, which must be locked by this process: whatever socket is
-    /// there is a dead one's. A store without a directory has none. What cannot be had, such as a path
-    /// that is too long for a socket, is told in the log, since the process can work without.
-    pub(in crate::cli) fn listen(dir: &Path, desk: Desk) -> Option<Self> {
-        if !dir.is_dir() {
+    /// there is a dead one's. Memory has no directory, and what is there is another store's. What cannot
+    /// be had, such as a path that is too long for a socket, is told in the log, since the process can
+    /// work without.
+    pub(in crate::cli) fn listen(kind: StoreKind, dir: &Path, desk: Desk) -> Option<Self> {
+        if kind == StoreKind::Memory {
             return None;
         }
         let path = dir.join(SOCKET);
-        let (listener, owner) = match bind(&path) {
+        let (listener, about) = match bind(&path) {
             Ok(bound) => bound,
             Err(error) => {
                 tracing::warn!(path = %path.display(), %error, "no control socket");
@@ -50,12 +55,24 @@ impl Control {
             }
         };
         let ended = CancelToken::new();
-        let serving = tokio::spawn(accept(listener, owner, desk, ended.clone()));
-        Some(Self { path, ended, serving })
+        let serving = tokio::spawn(accept(listener, about.uid(), desk, ended.clone()));
+        Some(Self { path, inode: about.ino(), ended, serving })
     }
 
-    /// Takes no more clients and no more requests. Those who are connected hear how it ends.
+    /// Takes no more clients and no more requests. Those who are connected hear how it ends. To be
+    /// called before the store is let go of, since the next process puts its own socket there.
     pub(in crate::cli) fn end(&self) {
+        if self.ended.is_cancelled() {
+            return;
+        }
+        // A store that has failed may have let go by itself.
+        let is_ours = std::fs::symlink_metadata(&self.path).map(|it| it.ino() == self.inode);
+        if let Err(error) = is_ours.and_then(|is_ours| match is_ours {
+            true => std::fs::remove_file(&self.path),
+            false => Ok(()),
+        }) {
+            tracing::debug!(path = %self.path.display(), %error, "the control socket was gone");
+        }
         self.ended.cancel(CancelCause::Disposed);
     }
 
@@ -64,21 +81,18 @@ impl Control {
         self.end();
         // A panic has said so.
         let _ = self.serving.await;
-        if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::debug!(path = %self.path.display(), %error, "the control socket was gone");
-        }
     }
 }
 
 /// Binds the socket, for its owner only.
-fn bind(path: &Path) -> io::Result<(UnixListener, u32)> {
+fn bind(path: &Path) -> io::Result<(UnixListener, Metadata)> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
     let listener = UnixListener::bind(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok((listener, std::fs::metadata(path)?.uid()))
+    Ok((listener, std::fs::metadata(path)?))
 }
 
 async fn accept(listener: UnixListener, owner: u32, desk: Desk, ended: CancelToken) {

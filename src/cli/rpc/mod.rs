@@ -80,7 +80,7 @@ impl Rpc {
         let desk = Desk { harness: harness.clone(), providers, agents };
         let client = Connection::open(&desk, tokio::io::stdout(), Which::New)?;
         #[cfg(unix)]
-        let control = Control::listen(&dir, desk);
+        let control = Control::listen(config.store.kind(), &dir, desk);
         let read = async {
             client.start_agents().await?;
             client.serve(tokio::io::stdin()).await

@@ -1,5 +1,7 @@
 //! `sessions delete`.
 
+use std::collections::BTreeSet;
+
 use playhouse_messages::id::SessionId;
 use playhouse_plugin_api::store::StoreError;
 use playhouse_policies::{SpillDir, SpillStore as _};
@@ -14,6 +16,8 @@ use crate::cli::{
 };
 
 pub(super) async fn run(ids: Vec<SessionId>, common: &Common) -> Result<Exit, CliError> {
+    // One that is named twice is deleted once.
+    let ids: BTreeSet<_> = ids.into_iter().collect();
     let (dir, store) = common.open_write().await?;
     let deleted = async {
         // All or none, as far as it can be known before.

@@ -10,6 +10,7 @@ use futures::TryStreamExt as _;
 use playhouse_context::DirectoryAttachments;
 use playhouse_messages::{chunk::Failure, id::SessionId};
 use playhouse_plugin_api::store::{StoreReader, all_sessions};
+use playhouse_stores::verify;
 use playhouse_transfer::{Exported, TransferError, export, with_descendants};
 use serde_json::json;
 
@@ -21,7 +22,8 @@ use crate::cli::{
 };
 
 /// Writes sessions as JSON lines, each with its header, its events as they are stored, the stream that a
-/// crash left unsettled, and its images. Works beside a running harness.
+/// crash left unsettled, and its images. Works beside a running harness. Exits with 6 if `--all` or
+/// `--tree` meets a damaged store, of which sessions may be missing.
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
     /// Which sessions, one after another.
@@ -57,7 +59,7 @@ pub(super) async fn run(args: Export) -> Result<Exit, CliError> {
             missing(&sessions.write(id, &mut out).await?);
         }
         out.flush().map_err(|cause| CliError::io("writing the output", cause))?;
-        return Ok(Exit::Completed);
+        return all_there(&args, &store);
     };
     if out.is_dir() || out.as_os_str().as_encoded_bytes().ends_with(b"/") {
         private_dir(out)
@@ -68,7 +70,25 @@ pub(super) async fn run(args: Export) -> Result<Exit, CliError> {
     } else {
         sessions.to_file(&ids, out).await?;
     }
-    Ok(Exit::Completed)
+    all_there(&args, &store)
+}
+
+/// Whether what was asked for by no id is all there: a session of which not even the header can be
+/// read is in no list.
+fn all_there(args: &Export, store: &Path) -> Result<Exit, CliError> {
+    if !(args.all || args.tree) {
+        return Ok(Exit::Completed);
+    }
+    let report = tokio::task::block_in_place(|| verify(store, |_| ()))?;
+    if report.is_whole() {
+        return Ok(Exit::Completed);
+    }
+    let text = format!(
+        "the store at {} is damaged, so sessions may be missing from the export; see `playhouse \
+         sessions verify`, and `playhouse sessions salvage`",
+        store.display()
+    );
+    Err(CliError::Failed(Failure::new("STORE_CORRUPT", text)))
 }
 
 async fn chosen(args: &Export, reader: &dyn StoreReader) -> Result<Vec<SessionId>, CliError> {

@@ -99,3 +99,21 @@ fn nobody_to_attach_to_is_said_and_a_dead_socket_is_nobody() {
     other.call("agent/list", json!({}));
     client.end();
 }
+
+#[test]
+fn the_socket_of_another_process_is_left_alone() {
+    let house = House::new();
+    let mut client = Client::start(&house);
+    client.call("agent/list", json!({}));
+    // A store in memory has no directory, whatever the config says.
+    std::fs::write(house.path().join("memory.toml"), "[store]\nkind = \"memory\"\n").unwrap();
+    let ended = house.run(&["rpc", "--config", "memory.toml"]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let mut other = Client::attach(&house);
+    other.call("agent/list", json!({}));
+    // The next process may be there before this one has said its last words.
+    std::fs::remove_file(house.path().join(SOCKET)).unwrap();
+    let _next = std::os::unix::net::UnixListener::bind(house.path().join(SOCKET)).unwrap();
+    client.end();
+    assert!(house.path().join(SOCKET).exists());
+}
