@@ -26,14 +26,16 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A store's lives, before a new one is begun.
 const LIVES: u64 = 10;
 
-/// Kills a process that writes to a store with -9, at random moments and at named points of the
-/// store's work, opens the store, and looks for everything that was written before; exits with 6 if
-/// anything is missing.
+/// Kills processes that write to a store with -9, and looks for all that was promised; exits with 6
+/// if anything is missing.
+///
+/// They die at random moments and at named points of the store's work. After each death the store is
+/// opened, and everything that was told as written or durable is compared, byte by byte.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct CrashTest {
     /// How often to kill the default store's writer; those of the other kinds a quarter as often.
-    #[arg(long, value_name = "N", default_value_t = 40)]
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..))]
     cycles: u64,
     /// Tests this kind of store only, with all the cycles.
     #[arg(long, value_name = "KIND", value_parser = kind)]

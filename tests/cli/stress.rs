@@ -52,4 +52,9 @@ fn what_makes_no_sense_is_refused() {
         let refused = house.run(&[&["stress"], &args[..]].concat());
         assert_eq!(refused.code, Some(2), "{args:?}: {refused:?}");
     }
+    let nowhere = house.run(&["stress", "--store-kind", "sqlite"]);
+    assert!(nowhere.error(2).contains("name one with --store"), "{nowhere:?}");
+    let nothing = house.run(&["stress", "--store-kind", "memory", "--store", "kept"]);
+    assert!(nothing.error(2).contains("keeps nothing in kept"), "{nothing:?}");
+    assert_eq!(house.run(&["crash-test", "--cycles", "0"]).code, Some(2));
 }
