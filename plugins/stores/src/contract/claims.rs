@@ -1,5 +1,7 @@
 //! Who may write which session, and what a claim leaves behind.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::FutureExt as _;
 use playhouse_plugin_api::store::{EventBatch, ListQuery, StoreError};
