@@ -388,6 +388,11 @@ mod tests {
             ("[tools]\nmax_inline_bytes = -1", ":2: `tools.max_inline_bytes`", "0 or more"),
             ("[store]\nsegment_bytes = 0", ":2: `store.segment_bytes`", "positive"),
             (
+                "[store]\nkind = \"sqlite\"\nwindow_ms = 1",
+                ":3: `store.window_ms`",
+                "only for the kinds journal and jsonl",
+            ),
+            (
                 "[store]\nkind = \"memory\"\nindex = false",
                 ":3: `store.index`",
                 "only for the kind journal",

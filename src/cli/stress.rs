@@ -38,9 +38,9 @@ pub struct Stress {
     /// Where sessions are kept: a directory, or `memory`.
     #[arg(long, value_name = "DIR|memory", default_value = "memory")]
     store: PathBuf,
-    /// The kind of store in the directory.
-    #[arg(long, value_name = "KIND", default_value_t = StoreKind::Journal)]
-    store_kind: StoreKind,
+    /// The kind of store in the directory [default: journal].
+    #[arg(long, value_name = "KIND")]
+    store_kind: Option<StoreKind>,
     /// Decides what each agent is put through, what is killed and how the store fails; drawn if
     /// absent. The interleaving is the scheduler's.
     #[arg(long, env = "PLAYHOUSE_SEED", value_name = "S")]
@@ -81,6 +81,7 @@ impl Stress {
     ///
     /// If the run could not begin, or standard output cannot be written to.
     pub async fn run(self) -> Result<Exit, CliError> {
+        let place = self.place()?;
         let stop = signals::listen()?;
         let load = self.load();
         let mut out = Out::new();
@@ -89,8 +90,7 @@ impl Stress {
             out.flush()?;
         }
         let mut told = Told::new(&load);
-        let ran =
-            stress::run(&load, self.place(), &stop, &mut |progress| told.tell(progress)).await;
+        let ran = stress::run(&load, place, &stop, &mut |progress| told.tell(progress)).await;
         told.bar.finish_and_clear();
         let report = ran.map_err(CliError::Library)?;
         match self.format {
@@ -121,11 +121,23 @@ impl Stress {
         }
     }
 
-    fn place(&self) -> Place {
-        if self.store == Path::new("memory") {
-            return Place::Memory;
+    /// Whoever names a kind that keeps anything must not be told about memory.
+    fn place(&self) -> Result<Place, CliError> {
+        let in_memory = self.store == Path::new("memory");
+        match self.store_kind {
+            Some(kind) if in_memory && kind != StoreKind::Memory => Err(CliError::Usage(format!(
+                "a {kind} store needs a directory; name one with --store"
+            ))),
+            Some(StoreKind::Memory) if !in_memory => Err(CliError::Usage(format!(
+                "memory keeps nothing in {}; leave out --store or --store-kind",
+                self.store.display()
+            ))),
+            _ if in_memory => Ok(Place::Memory),
+            kind => Ok(Place::Dir {
+                dir: self.store.clone(),
+                config: kind.map_or_else(StoreConfig::default, StoreConfig::new),
+            }),
         }
-        Place::Dir { dir: self.store.clone(), config: StoreConfig::new(self.store_kind) }
     }
 }
 

@@ -22,7 +22,11 @@ fn a_run_without_a_fault_ends_with_0_and_says_what_it_did() {
     );
     let sessions = report["sessions"].as_u64().unwrap();
     let listed = house.run(&["sessions", "list", "--store", "kept", "--format", "jsonl"]);
-    assert_eq!(listed.out.lines().filter(|line| line.contains("stress-")).count(), 3, "{listed:?}");
+    assert_eq!(
+        listed.out.lines().filter(|line| line.contains(r#""id":"stress-"#)).count(),
+        3,
+        "{listed:?}"
+    );
     assert!(sessions >= 3);
 }
 
@@ -48,4 +52,9 @@ fn what_makes_no_sense_is_refused() {
         let refused = house.run(&[&["stress"], &args[..]].concat());
         assert_eq!(refused.code, Some(2), "{args:?}: {refused:?}");
     }
+    let nowhere = house.run(&["stress", "--store-kind", "sqlite"]);
+    assert!(nowhere.error(2).contains("name one with --store"), "{nowhere:?}");
+    let nothing = house.run(&["stress", "--store-kind", "memory", "--store", "kept"]);
+    assert!(nothing.error(2).contains("keeps nothing in kept"), "{nothing:?}");
+    assert_eq!(house.run(&["crash-test", "--cycles", "0"]).code, Some(2));
 }

@@ -47,6 +47,7 @@ async fn f1_a_session_that_was_driven_is_the_one_that_is_stored() {
     let (harness, _) = rig::on(on_disk(dir.path()).await, [Reply::text("hi")]).await;
     let agent = harness.create(new().id("s").cwd("/w")).await.unwrap();
     agent.prompt("hello").await.unwrap();
+    agent.when_idle().await.unwrap();
     // Idle means durable: another process reads it already.
     rig::assert_stored_in(&JournalReader::open(dir.path()).await.unwrap(), &agent).await;
     harness.shutdown().await.unwrap();

@@ -153,7 +153,7 @@ mod contract {
             stage.store.step();
         }
         stage.store.flushing(before + 3).await;
-        let _ = stage.agent.cancel(playhouse::CancelCause::User);
+        stage.agent.cancel(playhouse::CancelCause::User);
         stage.store.release();
         soon(stage.agent.when_idle()).await.unwrap();
         assert_eq!(stage.bodies.load(Ordering::SeqCst), 0);

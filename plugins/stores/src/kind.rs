@@ -70,12 +70,32 @@ impl StoreKind {
                 "the store at {dir} is of the kind sqlite, which this build lacks; build with the \
                  feature `sqlite`"
             ))),
-            [] => Err(StoreError::Argument(format!("there is no store at {dir}"))),
+            [] => Err(StoreError::Argument(format!(
+                "there is no store at {dir}; name the directory of one"
+            ))),
             [one, other, ..] => Err(StoreError::Argument(format!(
                 "{dir} has the files of a {one} store and of a {other} store; move one of them to a \
                  directory of its own"
             ))),
         }
+    }
+
+    /// Refuses a directory in which a store of another kind lies: beside a second one neither would be
+    /// found again.
+    ///
+    /// # Errors
+    ///
+    /// [`StoreError::Argument`], with the kind that lies there.
+    pub(crate) fn check_alone(self, dir: &Path) -> Result<(), StoreError> {
+        let other = Self::found(dir).find(|found| *found != self).map(Self::name);
+        let Some(found) = other.or_else(|| Self::is_lacking(dir).then_some(SQLITE)) else {
+            return Ok(());
+        };
+        Err(StoreError::Argument(format!(
+            "the store at {} is of the kind {found}, not {self}; name another directory, or choose \
+             the kind {found}",
+            dir.display(),
+        )))
     }
 
     /// Whether a store lies there of a kind that this build does not have.
@@ -94,13 +114,19 @@ impl StoreKind {
             std::fs::read(dir.join("format")).is_ok_and(|text| text.starts_with(word.as_bytes()))
         };
         match self {
-            Self::Journal => says(JOURNAL_WORD) || dir.join("journal").is_dir(),
+            Self::Journal => says(JOURNAL_WORD) || has_entries(&dir.join("journal")),
             Self::Jsonl => says(WORD) || is_ours_without_format(dir),
             Self::Memory => false,
             #[cfg(feature = "sqlite")]
             Self::Sqlite => dir.join(SQLITE_FILE).symlink_metadata().is_ok(),
         }
     }
+}
+
+/// Whether there is anything in a directory. One that is empty was left by a process that died while it
+/// made a store: there is none.
+fn has_entries(dir: &Path) -> bool {
+    std::fs::read_dir(dir).is_ok_and(|mut entries| entries.next().is_some())
 }
 
 impl fmt::Display for StoreKind {
@@ -172,16 +198,6 @@ impl StoreConfig {
     ///
     /// [`StoreError::Argument`] if a store of another kind lies there, and the kind's own.
     pub async fn open(self, dir: &Path) -> Result<Arc<dyn Store>, StoreError> {
-        if self.kind() != StoreKind::Memory
-            && let Some(found) = StoreKind::found(dir).find(|found| *found != self.kind())
-        {
-            return Err(StoreError::Argument(format!(
-                "the store at {} is of the kind {found}, not {}; name another directory, or the \
-                 kind that it has",
-                dir.display(),
-                self.kind()
-            )));
-        }
         Ok(match self {
             Self::Journal(config) => Arc::new(JournalStore::open(dir, config).await?),
             Self::Jsonl(config) => Arc::new(JsonlStore::open(dir, config).await?),
@@ -211,5 +227,43 @@ pub async fn open_reader(dir: &Path) -> Result<Arc<dyn StoreReader>, StoreError>
         StoreKind::Memory => Err(StoreError::Argument("memory keeps no files".to_owned())),
         #[cfg(feature = "sqlite")]
         StoreKind::Sqlite => Ok(Arc::new(SqliteReader::open(dir).await?)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn no_store_is_made_beside_one_of_another_kind() {
+        let on_disk = |kind: &&StoreKind| **kind != StoreKind::Memory;
+        for there in StoreKind::ALL.iter().filter(on_disk) {
+            let dir = tempfile::tempdir().unwrap();
+            StoreConfig::new(*there).open(dir.path()).await.unwrap().close().await.unwrap();
+            let journal = JournalStore::open(dir.path(), JournalStoreConfig::default()).await.err();
+            let jsonl = JsonlStore::open(dir.path(), JsonlConfig::default()).await.err();
+            let mut refused = vec![(StoreKind::Journal, journal), (StoreKind::Jsonl, jsonl)];
+            #[cfg(feature = "sqlite")]
+            {
+                let sqlite = SqliteStore::open(dir.path(), SqliteConfig::default()).await.err();
+                refused.push((StoreKind::Sqlite, sqlite));
+            }
+            for (kind, error) in refused {
+                let told = error.map(|error| error.to_string());
+                let names = format!("is of the kind {there}, not {kind}");
+                assert_eq!(told.is_some_and(|told| told.contains(&names)), kind != *there, "{names}");
+            }
+            assert_eq!(StoreKind::detect(dir.path()), Ok(*there));
+        }
+    }
+
+    #[test]
+    fn a_directory_that_a_dead_process_had_just_made_is_no_store() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("journal")).unwrap();
+        assert_eq!(StoreKind::detect(dir.path()).unwrap_err().code(), "INVALID_ARGUMENT");
+        // A segment whose format file is gone is one, and says that it is damaged.
+        std::fs::write(dir.path().join("journal/0000000000000001.segment"), b"").unwrap();
+        assert_eq!(StoreKind::detect(dir.path()), Ok(StoreKind::Journal));
     }
 }

@@ -9,6 +9,7 @@ use toml::Spanned;
 use super::{ConfigError, reader::Reader};
 
 const ONLY_JOURNAL: &str = "is only for the kind journal; remove it";
+const ONLY_WITH_WINDOW: &str = "is only for the kinds journal and jsonl; remove it";
 
 /// `[store]`
 #[derive(Default, Deserialize)]
@@ -57,9 +58,10 @@ impl Reader<'_> {
             mut other => {
                 let takes_window = matches!(other, StoreConfig::Jsonl(_));
                 for (key, at) in &numbers[usize::from(takes_window)..] {
-                    if let Some(at) = at {
-                        return Err(self.fault(at, key, ONLY_JOURNAL));
-                    }
+                    let Some(at) = at else { continue };
+                    let window = *key == "store.window_ms";
+                    let why = if window { ONLY_WITH_WINDOW } else { ONLY_JOURNAL };
+                    return Err(self.fault(at, key, why));
                 }
                 if let Some(at) = &entry.index {
                     return Err(self.fault(at, "store.index", ONLY_JOURNAL));

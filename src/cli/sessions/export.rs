@@ -121,7 +121,13 @@ impl Sessions<'_> {
     /// Writes a file whole, or removes it.
     async fn to_file(&self, ids: &[SessionId], path: &Path) -> Result<(), CliError> {
         let failed = |cause| CliError::io(format!("writing {}", path.display()), cause);
-        let file = new_file(path).map_err(failed)?;
+        let file = new_file(path).map_err(|cause| match cause.kind() {
+            io::ErrorKind::AlreadyExists => {
+                let text = format!("{} is already there; name another file with --out", path.display());
+                CliError::Usage(text)
+            }
+            _ => failed(cause),
+        })?;
         let written = self.fill(ids, file, path).await;
         if written.is_err() {
             // The first error is the one to tell.

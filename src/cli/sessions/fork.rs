@@ -1,6 +1,6 @@
 //! `sessions fork`.
 
-use std::{path::Path, sync::Arc};
+use std::sync::Arc;
 
 use playhouse_messages::{chunk::Failure, id::SessionId, repair::fork_seed};
 use playhouse_plugin_api::{
@@ -8,12 +8,10 @@ use playhouse_plugin_api::{
     fork::{ForkPoint, store_fork},
     store::{Store, StoreError},
 };
-use playhouse_stores::{StoreConfig, StoreKind};
 use serde_json::{Value, json};
 
 use super::Common;
 use crate::cli::{
-    config::Config,
     exit::{CliError, Exit},
     output::{Format, Out, tame},
 };
@@ -28,7 +26,7 @@ pub(super) async fn run(
         let text = "a session id must not be empty; leave --id out for a fresh one";
         return Err(CliError::Usage(text.to_owned()));
     }
-    let store = open(&common.dir()?, Config::load(common.config.as_deref())?.store).await?;
+    let (_, store) = common.open_write().await?;
     let forked = fork(&*store, &from, id).await;
     let closed = store.close().await;
     let forked = forked?;
@@ -40,13 +38,6 @@ pub(super) async fn run(
     }
     out.flush()?;
     Ok(Exit::Completed)
-}
-
-/// The store in `dir`, to be written: nobody else may have it.
-async fn open(dir: &Path, config: StoreConfig) -> Result<Arc<dyn Store>, CliError> {
-    let found = StoreKind::detect(dir)?;
-    let config = if config.kind() == found { config } else { StoreConfig::new(found) };
-    Ok(config.open(dir).await?)
 }
 
 /// What a harness does with [`ForkPoint`]s, without an agent.

@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, fs, io, path::Path};
 
 use futures::TryStreamExt as _;
 use playhouse_messages::id::SessionId;
-use playhouse_plugin_api::store::{Store, StoredSession, all_sessions};
+use playhouse_plugin_api::store::{Store, StoreError, StoredSession, all_sessions};
 use playhouse_policies::SpillDir;
 use playhouse_sessions::projection::forget_gone;
-use playhouse_stores::{compact_store, counted};
+use playhouse_stores::{compact_store, counted, verify};
 use serde_json::json;
 
 use super::{Common, progress};
@@ -24,7 +24,10 @@ pub(super) async fn run(common: &Common) -> Result<Exit, CliError> {
     // As long as the store is held, no harness adds an image or a text.
     let (dir, store) = common.open_write().await?;
     let before = bytes_below(&dir)?;
-    let swept = sweep(&*store, &dir).await;
+    let swept = match check(&dir) {
+        Ok(()) => sweep(&*store, &dir).await,
+        Err(refused) => Err(refused),
+    };
     let closed = store.close().await;
     let Swept { texts, images, projections } = swept?;
     closed?;
@@ -74,6 +77,20 @@ struct Swept {
     images: u64,
     /// Sessions whose cached projections were.
     projections: u64,
+}
+
+/// Refuses a damaged store: what seems to belong to no session may belong to one that is lost.
+fn check(dir: &Path) -> Result<(), CliError> {
+    let report = tokio::task::block_in_place(|| verify(dir, |_| ()))?;
+    if report.is_whole() {
+        return Ok(());
+    }
+    let text = format!(
+        "the store at {} is damaged, so nothing is removed; see `playhouse sessions verify`, and \
+         `playhouse sessions salvage`",
+        dir.display()
+    );
+    Err(StoreError::Argument(text).into())
 }
 
 /// Removes spilled texts, images and cached projections that no session has. A session that cannot be

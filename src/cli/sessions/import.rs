@@ -18,7 +18,7 @@ use super::export::refused;
 use crate::cli::{
     config::Config,
     exit::{CliError, Exit},
-    house::{ATTACHMENTS, store_dir},
+    house::{ATTACHMENTS, opening, store_dir},
     output::{Format, Out, note, tame},
 };
 
@@ -53,8 +53,15 @@ pub(super) async fn run(args: Import) -> Result<Exit, CliError> {
     }
     // Before the store is made.
     let files: Vec<_> = args.files.iter().map(|path| open(path)).collect::<Result<_, _>>()?;
-    let kind = StoreKind::detect(&dir).map_or(config.store.clone(), StoreConfig::new);
-    let store = kind.open(&dir).await?;
+    let wanted = match StoreKind::detect(&dir) {
+        Ok(found) if found != config.store.kind() => StoreConfig::new(found),
+        _ => config.store,
+    };
+    if wanted.kind() == StoreKind::Memory {
+        let text = "the config's `store.kind` is memory, which keeps nothing; set another kind";
+        return Err(CliError::Usage(text.to_owned()));
+    }
+    let store = opening(wanted).open(&dir).await?;
     let into = Target { images: DirectoryAttachments::new(dir.join(ATTACHMENTS)), store, args };
     let outcome = into.files(files).await;
     let closed = into.store.close().await;
@@ -93,7 +100,9 @@ impl Target {
             while let Some(lines) = sessions.next() {
                 any = true;
                 if self.args.id.is_some() && sessions.has_more() {
-                    let text = format!("{name} holds several sessions, and --id renames one");
+                    let text = format!(
+                        "{name} holds several sessions, and --id renames one; export that one alone"
+                    );
                     return Err(CliError::Usage(text));
                 }
                 match lines.and_then(|lines| import(&lines)) {

@@ -73,7 +73,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Shows which session delegated to which.
+    /// Shows which session came from which: forks and sub-agents below what they came from.
     Tree(Common),
     /// Reads every byte, folds every log and holds it against the invariants; exits with 6 if anything
     /// is damaged.
@@ -103,9 +103,7 @@ enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// Writes sessions as JSON lines, with their images.
     Export(export::Export),
-    /// Reads exported sessions, and logs of the reference harness, into a store.
     Import(import::Import),
 }
 
@@ -130,15 +128,18 @@ impl Common {
 
     /// The store's directory, which must be there.
     fn existing_dir(&self) -> Result<PathBuf, CliError> {
-        let dir = self.dir()?;
-        if !dir.is_dir() {
-            let text = format!(
-                "there is no store at {}; name one with --store, or make one with `playhouse run`",
-                dir.display()
-            );
-            return Err(CliError::Usage(text));
+        let config = Config::load(self.config.as_deref())?;
+        let dir = store_dir(self.store.clone(), &config);
+        if dir.is_dir() {
+            return Ok(dir);
         }
-        Ok(dir)
+        let way_out = match config.store.kind() {
+            StoreKind::Memory => {
+                "the config's `store.kind` is memory, which keeps nothing; name one with --store"
+            }
+            _ => "name one with --store, or make one with `playhouse run`",
+        };
+        Err(CliError::Usage(format!("there is no store at {}; {way_out}", dir.display())))
     }
 
     async fn open(&self) -> Result<Arc<dyn StoreReader>, CliError> {

@@ -177,7 +177,7 @@ impl Projections {
 
     /// What all projections show of a live session.
     pub fn snapshot(&self, session: &Session) -> Snapshot {
-        self.folded(session, |cells, end| shown(cells, end))
+        self.folded(session, shown)
     }
 
     /// The states of a live session, for a cache.

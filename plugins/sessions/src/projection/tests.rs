@@ -335,7 +335,8 @@ mod scenario {
         let more: Vec<_> = log((0..9).map(note)).range(6..9).cloned().collect();
         writer.append(playhouse_plugin_api::store::EventBatch::encode(&more)).await.unwrap();
         writer.close().await.unwrap();
-        (watched.took(), sum.applied());
+        watched.took();
+        sum.applied();
         let (projections, _scope) = with(&sum);
         let cold = projections.stored_snapshot(&watched, None, &"s".into()).await.unwrap();
         assert_eq!(json!(cold), json!({"asOfSeq": 8, "values": {"sum": 36}}));

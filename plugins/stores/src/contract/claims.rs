@@ -291,12 +291,13 @@ pub(super) async fn a22_a_closing_that_is_abandoned_gives_the_claim_back(
         drop((closing, writer));
         appended.await.unwrap();
         // What it had begun ends by itself.
-        let mut tries = 0..1000;
-        while store.open_write(&"s".into()).await.is_err() {
-            tries.next().unwrap();
-            // Takes the store's own threads, as what it waits for does.
-            store.read(&"s".into()).await.unwrap();
-        }
+        let given_back = async {
+            while store.open_write(&"s".into()).await.is_err() {
+                // Takes the store's own threads, as what it waits for does.
+                store.read(&"s".into()).await.unwrap();
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), given_back).await.unwrap();
     }
     assert_eq!(events(&*store, "s").await, texts(0, 20));
     Ok(())

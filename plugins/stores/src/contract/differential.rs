@@ -121,7 +121,7 @@ impl Contestant for InJsonl {
     }
 
     fn inspect(&self) {
-        let report = verify(&self.0.path(), |_| ()).unwrap();
+        let report = verify(self.0.path(), |_| ()).unwrap();
         assert!(report.is_whole(), "{report}");
     }
 }
@@ -145,7 +145,7 @@ impl Contestant for InSqlite {
     }
 
     fn inspect(&self) {
-        let report = verify(&self.0.path(), |_| ()).unwrap();
+        let report = verify(self.0.path(), |_| ()).unwrap();
         assert!(report.is_whole(), "{report}");
     }
 }
@@ -179,8 +179,11 @@ async fn shown(store: &dyn Store, limit: usize) -> String {
             let session = store.read(id).await.unwrap();
             let mut parts = Vec::new();
             let count = stat.event_count;
-            for range in [3..count.max(5) - 1, 0..2, count / 2..u64::MAX, count..count + 3, 2..1] {
-                parts.push(store.read_events(id, range).await.unwrap());
+            let all = u64::MAX;
+            for (from, to) in
+                [(3, count.max(5) - 1), (0, 2), (count / 2, all), (count, count + 3), (2, 1)]
+            {
+                parts.push(store.read_events(id, from..to).await.unwrap());
             }
             let inherited = session.inherited_event_count;
             let SessionStat { header, event_count, size_bytes, .. } = stat;

@@ -18,7 +18,7 @@
 //!   future, and a future that is not polled or not asked for does nothing.
 //! - `a23`, a fractional time: it is an integer. One beyond 2^53 remains.
 //! - `a24`, a seeded session without a count, or with a negative one: the count is an argument.
-//! - `a25`, changing a batch after the call: the call takes it, and [`Bytes`] do not change. That
+//! - `a25`, changing a batch after the call: the call takes it, and [`Bytes`](bytes::Bytes) do not change. That
 //!   dropping and reusing what it was made from changes nothing remains.
 //! - `b1` to `b3`, `b6` to `b12`, `b14` to `b16` and `b18` are about the one who waits before it
 //!   writes, and are cases of the persistence writer: a store here writes at once.

@@ -51,6 +51,7 @@ use ractor::{Actor, ActorCell};
 
 #[cfg(feature = "sqlite")]
 pub(crate) use self::core::parse_header;
+use crate::StoreKind;
 use crate::journal::{Damage, Disk, RealDisk};
 use claim::{Claim, Stored};
 pub(crate) use claim::{check_key, check_new};
@@ -89,12 +90,16 @@ impl JournalStore {
     /// # Errors
     ///
     /// [`StoreError::InUse`] if another process has it, [`StoreError::FormatUnsupported`] if a newer
-    /// version wrote it, [`StoreError::Full`] and [`StoreError::Io`].
+    /// version wrote it, [`StoreError::Argument`] if a store of another kind lies there,
+    /// [`StoreError::Full`] and [`StoreError::Io`].
     pub async fn open(
         dir: impl Into<PathBuf>,
         config: JournalStoreConfig,
     ) -> Result<Self, StoreError> {
-        Self::open_on(Arc::new(RealDisk), dir.into(), config).await
+        let dir = dir.into();
+        let alone = dir.clone();
+        blocking(move || StoreKind::Journal.check_alone(&alone)).await?;
+        Self::open_on(Arc::new(RealDisk), dir, config).await
     }
 
     /// As [`JournalStore::open`], on another disk: one that refuses, or that keeps account. Only the

@@ -50,6 +50,7 @@ use playhouse_plugin_api::store::{
     StoredSession, ValuePage, ValueQuery,
 };
 
+use crate::StoreKind;
 use crate::journal::{Disk, Held, JournalError, LockOutcome, RealDisk};
 use crate::journal_store::{blocking, check_key, check_new};
 use format_file::Format;
@@ -110,7 +111,10 @@ impl JsonlStore {
     /// version wrote it, [`StoreError::Argument`] if it is something else, [`StoreError::Full`] and
     /// [`StoreError::Io`].
     pub async fn open(dir: impl Into<PathBuf>, config: JsonlConfig) -> Result<Self, StoreError> {
-        Self::open_on(Arc::new(RealDisk), dir.into(), config).await
+        let dir = dir.into();
+        let alone = dir.clone();
+        blocking(move || StoreKind::Jsonl.check_alone(&alone)).await?;
+        Self::open_on(Arc::new(RealDisk), dir, config).await
     }
 
     /// As [`JsonlStore::open`], on a disk that may refuse.

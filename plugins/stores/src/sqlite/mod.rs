@@ -44,6 +44,7 @@ use playhouse_plugin_api::store::{
     StoredSession, ValuePage, ValueQuery,
 };
 
+use crate::StoreKind;
 use crate::journal_store::{blocking, check_key, check_new};
 use claims::{Claim, Claims};
 use committer::Committer;
@@ -141,7 +142,7 @@ impl SqliteStore {
     /// # Errors
     ///
     /// [`StoreError::InUse`] if another process writes it, [`StoreError::Argument`] for a file that
-    /// is no store's, [`StoreError::FormatUnsupported`] if a newer version made it,
+    /// is no store's or a store of another kind, [`StoreError::FormatUnsupported`] if a newer version made it,
     /// [`StoreError::Full`], and [`StoreError::Io`], which also names damage.
     pub async fn open(dir: impl Into<PathBuf>, config: SqliteConfig) -> Result<Self, StoreError> {
         let dir = dir.into();
@@ -153,6 +154,7 @@ impl SqliteStore {
             let text = "page_bytes must be a power of two from 512 to 65536";
             return Err(StoreError::Argument(text.to_owned()));
         };
+        StoreKind::Sqlite.check_alone(&dir)?;
         let lock = open::prepare(&dir, &config)?;
         let fail = |fault: Fault| fault.of_store(&dir);
         let connection = open::begin_writing(&dir, &config).map_err(fail)?;

@@ -161,7 +161,8 @@ async fn persistence_67_after_a_failed_flush_the_next_one_writes_again_before_it
         assert_eq!(after.read(&"s".into()).await.unwrap().events, texts(0, 4), "{faults:?}");
         // The same seq is not taken twice: equal events are a repetition, others are refused.
         writer.append(batch(2, 2)).await.unwrap();
-        let other = EventBatch { first_seq: 3, events: vec![Bytes::from_static(b"{}")] };
+        let other = r#"{"type":"x/z","seq":3,"time":1,"data":{}}"#;
+        let other = EventBatch { first_seq: 3, events: vec![other.into()] };
         assert_eq!(writer.append(other).await.unwrap_err().code(), "STORE_CONFLICT");
         assert_eq!(store.read(&"s".into()).await.unwrap().events, texts(0, 4));
     }
