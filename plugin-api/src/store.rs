@@ -132,7 +132,8 @@ pub trait SessionWriter: Send + Sync + 'static {
     /// failed flush the events are still accepted; a later flush tries again.
     fn flush(&self) -> BoxFuture<'static, Result<(), StoreError>>;
 
-    /// Flushes, then gives the claim back even if that failed. Idempotent; later calls of the other
+    /// Flushes, then gives the claim back even if that failed. A later call flushes again, what was
+    /// appended before, and takes no claim; it succeeds if the store is closed. Later calls of the other
     /// methods fail with [`StoreError::Closed`].
     fn close(&self) -> BoxFuture<'static, Result<(), StoreError>>;
 }

@@ -158,18 +158,24 @@ async fn release(world: &World, agent: &Agent, mut failures: Vec<Failure>) -> Re
 async fn store(cell: &SessionCell) -> Result<(), Failure> {
     let Some(handle) = cell.handle() else { return Ok(()) };
     let mut pause = STORE_PAUSE_MIN;
-    while let Err(failure) = drain(cell, handle).await {
+    let drained = loop {
+        let Err(failure) = drain(cell, handle).await else { break Ok(()) };
         if pause > STORE_PAUSE_MAX || failure.code == StoreError::Closed.code() {
             // Closing it tries once more.
             tracing::warn!(session = %cell.id(), %failure, "the end of a log is not stored");
-            break;
+            break Err(failure);
         }
         tokio::time::sleep(pause).await;
         pause *= 2;
-    }
+    };
     match cell.writer.call(|_, reply| WriterMessage::Close { reply }).await {
         Ok(closed) => closed,
-        Err(Gone) => handle.close().await.map_err(store_failure),
+        Err(Gone) => {
+            handle.close().await.map_err(store_failure)?;
+            // It flushes what was written, and writes nothing.
+            let is_written = cell.marks().borrow().written >= cell.view().log.len();
+            if is_written { Ok(()) } else { drained }
+        }
     }
 }
 
@@ -184,6 +190,7 @@ async fn drain(cell: &SessionCell, handle: &Arc<dyn SessionWriter>) -> Result<()
         Err(Gone) => {
             let rest: Vec<_> = log.range(durable..log.len()).cloned().collect();
             handle.append(EventBatch::encode(&rest)).await.map_err(store_failure)?;
+            cell.mark(log.len(), durable);
             handle.flush().await.map_err(store_failure)?;
             cell.mark(log.len(), log.len());
             Ok(())

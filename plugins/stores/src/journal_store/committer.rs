@@ -37,6 +37,8 @@ pub(crate) struct Committer;
 pub(crate) struct CommitterArgs {
     pub(crate) core: Arc<Core>,
     pub(crate) window: Duration,
+    /// Whether another one died before it, and may have left something that is not durable.
+    pub(crate) succeeds: bool,
 }
 
 pub(crate) struct CommitterState {
@@ -75,16 +77,20 @@ impl Actor for Committer {
         state: &mut Self::State,
     ) -> Result<(), ActorProcessingErr> {
         let (desk, inbox) = channel();
-        let core = Arc::clone(&state.args.core);
+        let (core, told) = (Arc::clone(&state.args.core), myself.clone());
         std::thread::Builder::new().name("playhouse-journal".to_owned()).spawn(move || {
             // A committer that is gone needs no report.
-            let tell = |report| drop(myself.cast(CommitterMessage::Finished(report)));
+            let tell = |report| drop(told.cast(CommitterMessage::Finished(report)));
             if catch_unwind(AssertUnwindSafe(|| desk::sit(core, inbox, tell))).is_err() {
                 // What it was doing is unanswered, so it is sent again to the next committer.
-                myself.stop(Some("the thread that writes the journal panicked".to_owned()));
+                told.stop(Some("the thread that writes the journal panicked".to_owned()));
             }
         })?;
         state.desk = Some(desk);
+        if state.args.succeeds {
+            // The window of the one before went with it.
+            state.open_window(&myself);
+        }
         Ok(())
     }
 
@@ -99,12 +105,7 @@ impl Actor for Committer {
             CommitterMessage::Finished(report) => {
                 state.busy = false;
                 if report.unsynced && !state.window_open {
-                    state.window += 1;
-                    state.window_open = true;
-                    let window = state.window;
-                    myself.send_after(state.args.window, move || {
-                        CommitterMessage::WindowEnded(window)
-                    });
+                    state.open_window(&myself);
                 }
                 if !report.unsynced {
                     // What the window was opened for is durable; a later timer is stale.
@@ -124,6 +125,13 @@ impl Actor for Committer {
 }
 
 impl CommitterState {
+    fn open_window(&mut self, myself: &ActorRef<CommitterMessage>) {
+        self.window += 1;
+        self.window_open = true;
+        let window = self.window;
+        myself.send_after(self.args.window, move || CommitterMessage::WindowEnded(window));
+    }
+
     /// Hands what is ready to the desk, if it is free.
     fn pump(&mut self) -> Result<(), ActorProcessingErr> {
         if self.busy || self.queue.is_empty() {

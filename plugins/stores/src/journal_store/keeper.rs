@@ -116,7 +116,11 @@ impl KeeperState {
         if self.committer.is_some() || self.args.tray.abolished().is_some() {
             return Ok(());
         }
-        let args = CommitterArgs { core: Arc::clone(&self.args.core), window: self.args.window };
+        let args = CommitterArgs {
+            core: Arc::clone(&self.args.core),
+            window: self.args.window,
+            succeeds: !self.deaths.is_empty(),
+        };
         let (committer, _) = Actor::spawn_linked(None, Committer, args, myself.get_cell()).await?;
         self.committer = Some(committer.get_id());
         self.args.tray.fill(committer);

@@ -67,6 +67,8 @@ pub(crate) use open::fresh_id;
 pub use reading::JournalReader;
 pub(crate) use reading::verify_journal;
 use session_writer::JournalSessionWriter;
+#[cfg(feature = "sqlite")]
+pub(crate) use session_writer::done_if_closed;
 use tray::Tray;
 pub(crate) use wreck::open_wreck;
 

@@ -9,7 +9,7 @@ use futures::future::{BoxFuture, ready};
 use playhouse_plugin_api::store::{EventBatch, SessionWriter, StoreError};
 
 use super::claim::Claim;
-use super::job::Job;
+use super::job::{Job, Outcome};
 use super::office::Office;
 
 /// See [`SessionWriter`]. Dropping it gives the claim back without a flush.
@@ -76,7 +76,9 @@ impl SessionWriter for JournalSessionWriter {
 
     fn close(&self) -> BoxFuture<'static, Result<(), StoreError>> {
         if self.closed.swap(true, Ordering::AcqRel) {
-            return ready(Ok(())).boxed();
+            // Nobody may have heard how the first one ended.
+            let synced = self.office.submit(Job::Sync);
+            return async move { done_if_closed(synced.await) }.boxed();
         }
         // Given back however this ends, also if nobody waits for it.
         let release = Release { office: Arc::clone(&self.office), claim: Arc::clone(&self.claim) };
@@ -107,5 +109,13 @@ impl Drop for JournalSessionWriter {
         if !self.closed.load(Ordering::Acquire) {
             self.office.release(&self.claim);
         }
+    }
+}
+
+/// A store that is closed has told how that went.
+pub(crate) fn done_if_closed(outcome: Outcome) -> Outcome {
+    match outcome {
+        Err(StoreError::Closed) => Ok(()),
+        outcome => outcome,
     }
 }

@@ -28,6 +28,26 @@ async fn settled(store: &JournalStore) {
     now(store.office.submit(Job::Barrier)).await.unwrap();
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_window_of_a_committer_that_died_ends_with_its_successor() {
+    let disk = ModelDisk::default();
+    let store = now(on_model(&disk, small())).await.unwrap();
+    let writer = now(store.create(&header("s"), 0)).await.unwrap();
+    now(writer.append(batch(0, 1))).await.unwrap();
+    settled(&store).await;
+    let dead = now(store.committer()).await;
+    dead.kill();
+    while now(store.committer()).await.get_id() == dead.get_id() {
+        tokio::task::yield_now().await;
+    }
+    settled(&store).await;
+    assert!(unsynced(&disk), "nobody waits for it");
+    tokio::time::advance(Duration::from_millis(200)).await;
+    settled(&store).await;
+    assert!(!unsynced(&disk), "a window later");
+    now(store.close()).await.unwrap();
+}
+
 mod scenario {
     use super::*;
 
