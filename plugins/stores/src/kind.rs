@@ -251,7 +251,11 @@ mod tests {
             for (kind, error) in refused {
                 let told = error.map(|error| error.to_string());
                 let names = format!("is of the kind {there}, not {kind}");
-                assert_eq!(told.is_some_and(|told| told.contains(&names)), kind != *there, "{names}");
+                assert_eq!(
+                    told.is_some_and(|told| told.contains(&names)),
+                    kind != *there,
+                    "{names}"
+                );
             }
             assert_eq!(StoreKind::detect(dir.path()), Ok(*there));
         }

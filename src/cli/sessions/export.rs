@@ -103,7 +103,8 @@ impl Sessions<'_> {
         let failed = |cause| CliError::io(format!("writing {}", path.display()), cause);
         let file = new_file(path).map_err(|cause| match cause.kind() {
             io::ErrorKind::AlreadyExists => {
-                let text = format!("{} is already there; name another file with --out", path.display());
+                let text =
+                    format!("{} is already there; name another file with --out", path.display());
                 CliError::Usage(text)
             }
             _ => failed(cause),
