@@ -380,7 +380,9 @@ fn the_command_moves_sessions_and_their_images_between_stores() {
 
     let (code, out, _) = run(&["sessions", "export", "--all", "--out", "all.jsonl"]);
     assert_eq!((code, out.lines().count()), (Some(0), 3), "{out}");
-    assert_eq!(run(&["sessions", "export", "--all", "--out", "all.jsonl"]).0, Some(6));
+    let (code, _, err) = run(&["sessions", "export", "--all", "--out", "all.jsonl"]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(err.contains("all.jsonl is already there; name another"), "{err}");
     let (code, _, err) = run(&["sessions", "import", "all.jsonl", "--store", "other"]);
     assert_eq!(code, Some(0), "{err}");
     let first = std::fs::read_to_string(dir.join("all.jsonl")).unwrap();

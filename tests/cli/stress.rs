@@ -23,7 +23,7 @@ fn a_run_without_a_fault_ends_with_0_and_says_what_it_did() {
     let sessions = report["sessions"].as_u64().unwrap();
     let listed = house.run(&["sessions", "list", "--store", "kept", "--format", "jsonl"]);
     assert_eq!(
-        listed.out.lines().filter(|line| line.contains(r#""id":"stress-"#)).count(),
+        listed.out.lines().filter(|line| line.contains("\"id\":\"stress-")).count(),
         3,
         "{listed:?}"
     );

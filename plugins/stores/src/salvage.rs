@@ -246,6 +246,16 @@ async fn write(target: &dyn Store, session: &StoredSession) -> Result<(), StoreE
     writer.close().await
 }
 
+/// How many events a fork has inherited, by what it says itself: those before its last marker of them,
+/// or all, if the marker is not among them.
+fn inherited(events: &[Bytes]) -> u64 {
+    let is_marker = |event: &Bytes| {
+        let event: serde_json::Value = serde_json::from_slice(event).unwrap_or_default();
+        event["type"] == "session/end-seed" && event["data"]["inherited"] == true
+    };
+    events.iter().rposition(is_marker).unwrap_or(events.len()) as u64
+}
+
 /// A store of a kind that needs no more than what every reader can do.
 struct Listed(Arc<dyn StoreReader>);
 
@@ -294,12 +304,10 @@ impl Source for Listed {
                 Err(cause) => cause,
             };
             let Ok(Some(stat)) = self.0.stat(id).await else { return Found::Nothing(cause) };
-            let session = StoredSession {
-                header: stat.header,
-                inherited_event_count: 0,
-                events: self.prefix(id, stat.event_count).await,
-                tail: None,
-            };
+            let events = self.prefix(id, stat.event_count).await;
+            let header = stat.header;
+            let inherited_event_count = if header.is_seeded { inherited(&events) } else { 0 };
+            let session = StoredSession { header, inherited_event_count, events, tail: None };
             Found::Prefix(session, cause)
         }
         .boxed()

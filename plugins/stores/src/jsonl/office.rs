@@ -220,8 +220,7 @@ impl Office {
         if known.is_some() && self.shelf.has(id)? {
             return Ok(known);
         }
-        let Some(loaded) = self.shelf.load(id)? else { return Ok(None) };
-        let stat = loaded.scan.stat();
+        let Some(stat) = self.shelf.stat(id)? else { return Ok(None) };
         // A writer that came meanwhile knows better.
         Ok(Some(self.stats().entry(id.clone()).or_insert(stat).clone()))
     }

@@ -75,11 +75,11 @@ impl StoreReader for JsonlReader {
         id: &'a SessionId,
     ) -> BoxFuture<'a, Result<Option<SessionStat>, StoreError>> {
         let id = id.clone();
-        self.ask(move |shelf| stat(shelf, &id))
+        self.ask(move |shelf| shelf.stat(&id))
     }
 
     fn list(&self, query: ListQuery) -> BoxFuture<'_, Result<ListPage, StoreError>> {
-        self.ask(move |shelf| page(shelf.ids()?, &query, |id| stat(shelf, id)))
+        self.ask(move |shelf| page(shelf.ids()?, &query, |id| shelf.stat(id)))
     }
 
     fn list_values(&self, query: ValueQuery) -> BoxFuture<'_, Result<ValuePage, StoreError>> {
@@ -92,12 +92,8 @@ impl StoreReader for JsonlReader {
     }
 }
 
-fn stat(shelf: &Shelf, id: &SessionId) -> Result<Option<SessionStat>, StoreError> {
-    Ok(shelf.load(id)?.map(|loaded| loaded.scan.stat()))
-}
-
-/// A page of the sessions whose ids are given, in order. What cannot be read is left out: `stat`,
-/// `read` and `verify` say what is wrong with it.
+/// A page of the sessions whose ids are given, in order. One whose header cannot be read is left out:
+/// `stat`, `read` and `verify` say what is wrong with it.
 pub(super) fn page(
     ids: Vec<SessionId>,
     query: &ListQuery,

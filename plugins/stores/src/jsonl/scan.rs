@@ -130,6 +130,22 @@ fn read_head(id: &SessionId, line: &[u8]) -> Result<Head, Result<StoreError, Str
 /// [`StoreError::Corrupt`] that names the place; [`StoreError::FormatUnsupported`] for a header of
 /// another version.
 pub(super) fn scan(id: &SessionId, file: &str, bytes: &[u8]) -> Result<Scan, StoreError> {
+    match beginning(id, file, bytes)? {
+        (scan, None) => Ok(scan),
+        (_, Some(damage)) => Err(damage),
+    }
+}
+
+/// As [`scan`], also of a log that is damaged behind its header: what it begins with, and the damage.
+///
+/// # Errors
+///
+/// As [`scan`], of the header alone.
+pub(super) fn beginning(
+    id: &SessionId,
+    file: &str,
+    bytes: &[u8],
+) -> Result<(Scan, Option<StoreError>), StoreError> {
     let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
     let first = lines.next().unwrap_or_default();
     let Head { header, inherited, salt } = read_head(id, first).map_err(|refused| {
@@ -162,24 +178,25 @@ pub(super) fn scan(id: &SessionId, file: &str, bytes: &[u8]) -> Result<Scan, Sto
     let count = events.len() as u64;
     let len = ends[ends.len() - 1];
     let place = format!("{file} line {} byte {len} (event {count})", count + 2);
-    if count < durable {
-        let cause = bad.unwrap_or_else(|| "the file ends here".to_owned());
+    let damage = (count < durable).then(|| {
+        let cause = bad.clone().unwrap_or_else(|| "the file ends here".to_owned());
         let cause = format!("{cause}, and {durable} events were durable");
-        return Err(StoreError::Corrupt { id: id.clone(), place, cause });
-    }
+        StoreError::Corrupt { id: id.clone(), place: place.clone(), cause }
+    });
     let durable_len = usize::try_from(durable).ok().and_then(|at| ends.get(at)).copied();
-    Ok(Scan {
+    let scan = Scan {
         header: Arc::new(header),
         inherited,
         salt,
         events,
         print,
         durable,
-        // `durable <= count`, and there is an end for each event.
+        // `durable <= count` unless it is damaged, and there is an end for each event.
         durable_len: durable_len.unwrap_or(len),
         len,
         torn: bad.map(|cause| format!("{place}: {cause}")),
-    })
+    };
+    Ok((scan, damage))
 }
 
 /// Those events of `range` that a log has, by its end alone; `None` if it takes a [`scan`] to say.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use playhouse_messages::{event::Seq, id::SessionId};
-use playhouse_plugin_api::store::{StoreError, StoredSession, ValuePage, ValueQuery};
+use playhouse_plugin_api::store::{SessionStat, StoreError, StoredSession, ValuePage, ValueQuery};
 
 use super::layout::{Layout, Named, NamedValue, draft, named, named_value};
-use super::scan::{Scan, TailScan, id_of_header, scan, scan_tail, suffix};
+use super::scan::{Scan, TailScan, beginning, id_of_header, scan, scan_tail, stat, suffix};
 use crate::journal::{Disk, DiskFile, JournalError, write_all};
 use crate::journal_store::store_error;
 
@@ -175,17 +175,45 @@ impl Shelf {
         self.load(id)?.map(Loaded::into_session).ok_or_else(|| self.not_found(id))
     }
 
-    /// Those events of `range` that are stored. What lies before is not decoded if it need not be.
+    /// Those events of `range` that are stored. What lies before is not decoded if it need not be. Of a
+    /// damaged session, a range before the damage.
     pub(super) fn events(
         &self,
         id: &SessionId,
         range: Range<Seq>,
     ) -> Result<Vec<Bytes>, StoreError> {
         let bytes = self.bytes(&self.layout.session(id))?.ok_or_else(|| self.not_found(id))?;
-        match suffix(id, &bytes, range.clone()) {
-            Some(events) => Ok(events),
-            None => Ok(self.read(id)?.into_events(range)),
+        if let Some(events) = suffix(id, &bytes, range.clone()) {
+            return Ok(events);
         }
+        match self.read(id) {
+            Ok(session) => Ok(session.into_events(range)),
+            Err(damage @ StoreError::Corrupt { .. }) => {
+                let begun = self.beginning(id)?.map(|scan| scan.events).unwrap_or_default();
+                let wanted = usize::try_from(range.start).ok().zip(usize::try_from(range.end).ok());
+                let events = wanted.and_then(|(start, end)| begun.get(start..end));
+                events.map(<[Bytes]>::to_vec).ok_or(damage)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the catalog says of a session; of a damaged one, that it has all that was durable. Whoever
+    /// walks the catalog must not take it for absent, nor what is left for all of it.
+    pub(super) fn stat(&self, id: &SessionId) -> Result<Option<SessionStat>, StoreError> {
+        match self.load(id) {
+            Ok(loaded) => Ok(loaded.map(|loaded| loaded.scan.stat())),
+            Err(StoreError::Corrupt { .. }) => Ok(self.beginning(id)?.map(|scan| {
+                stat(&scan.header, scan.salt, scan.print, scan.durable, scan.size_bytes())
+            })),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn beginning(&self, id: &SessionId) -> Result<Option<Scan>, StoreError> {
+        let path = self.layout.session(id);
+        let Some(bytes) = self.bytes(&path)? else { return Ok(None) };
+        beginning(id, &short(&path), &bytes).map(|(scan, _)| Some(scan))
     }
 
     /// The ids of all sessions, in order. One whose id only its header could tell, and does not, is

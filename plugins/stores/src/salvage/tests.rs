@@ -246,3 +246,59 @@ async fn the_values_of_a_store_of_any_kind_come_over() {
         }
     }
 }
+
+/// Changes one byte behind the first place of `text` in a file.
+fn damage(path: &Path, text: &[u8]) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let at = bytes.windows(text.len()).position(|found| found == text).unwrap();
+    bytes[at + text.len() - 1] ^= 0x10;
+    std::fs::write(path, &bytes).unwrap();
+}
+
+#[tokio::test]
+async fn damage_after_a_compaction_costs_one_session_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("from");
+    make(&from, true).await;
+    crate::compact(&from).unwrap();
+    damage(&segments(&from)[0], b"\"s05\"");
+    let report = run(&from, &dir.path().join("into")).await;
+    assert_eq!((report.whole, report.lost.len()), (SESSIONS - 1, 1), "{report}");
+    assert!(!report.is_more_lost && report.values == 4, "{report}");
+}
+
+#[tokio::test]
+async fn a_damaged_file_of_lines_is_listed_refused_and_salvaged_up_to_the_damage() {
+    let dir = tempfile::tempdir().unwrap();
+    let (from, into) = (dir.path().join("from"), dir.path().join("into"));
+    let store = StoreConfig::new(StoreKind::Jsonl).open(&from).await.unwrap();
+    for id in ["s", "t"] {
+        let writer = store.create(&header(id), 0).await.unwrap();
+        writer.append(batch(0, 6)).await.unwrap();
+        writer.flush().await.unwrap();
+        writer.append(batch(6, 2)).await.unwrap();
+    }
+    store.close().await.unwrap();
+    damage(&from.join("sessions/s.jsonl"), b"\"seq\":4");
+    let reader = open_reader(&from).await.unwrap();
+    let listed: Vec<_> = all_sessions(&*reader).try_collect().await.unwrap();
+    assert_eq!(listed.len(), 2, "a list that leaves it out would make a backup without it");
+    let (id, count) = (SessionId::from("s"), listed[0].event_count);
+    assert_eq!(reader.read(&id).await.unwrap_err().code(), "STORE_CORRUPT");
+    assert_eq!(reader.read_events(&id, 0..count).await.unwrap_err().code(), "STORE_CORRUPT");
+    assert_eq!(reader.read_events(&id, 1..4).await.unwrap(), texts(1, 3));
+    let report = salvage(&from, &into, StoreConfig::new(StoreKind::Jsonl), |_| ()).await.unwrap();
+    assert_eq!((report.whole, report.partial.len(), report.lost.len()), (1, 1, 0), "{report}");
+    assert_eq!(report.partial[0].events, 4, "{report}");
+    assert_eq!(open_reader(&into).await.unwrap().read(&id).await.unwrap().events, texts(0, 4));
+}
+
+#[test]
+fn what_a_fork_has_inherited_stands_before_its_last_marker() {
+    let text = |text: &'static str| Bytes::from_static(text.as_bytes());
+    let note = text(r#"{"type":"x/y","seq":0,"time":1,"data":{}}"#);
+    let marker = text(r#"{"type":"session/end-seed","seq":1,"time":1,"data":{"inherited":true}}"#);
+    let other = text(r#"{"type":"session/end-seed","seq":1,"time":1,"data":{}}"#);
+    assert_eq!(inherited(&[note.clone(), marker.clone(), note.clone(), marker, other]), 3);
+    assert_eq!(inherited(&[note.clone(), note]), 2);
+}

@@ -67,8 +67,9 @@ impl Writer {
                 self.disk.rename(path, to).map_err(fail)?;
                 // From here on the numbers are taken, whatever happens.
                 self.next_segment += 1;
+                // One by one: of several, a power cut could keep a later one alone, and leave a gap.
+                self.disk.sync_dir(&journal).map_err(fail)?;
             }
-            self.disk.sync_dir(&journal).map_err(fail)?;
             self.disk.rename(last, as_last).map_err(fail)?;
             self.disk.sync_dir(&journal).map_err(fail)?;
         }
@@ -88,12 +89,10 @@ impl Writer {
         map: &Map,
         reader: &Reader,
     ) -> Result<(), JournalError> {
-        let mut records = Vec::new();
-        let mut bytes = 0;
         for (&number, session) in &map.sessions {
             let Some(place) = session.place else { continue };
             let (id, header, inherited) = reader.session(number, place)?;
-            records.push(Record::Session { session: number, id, inherited, header });
+            let mut records = vec![Record::Session { session: number, id, inherited, header }];
             let (mut first_seq, mut run, mut run_bytes) = (0, Vec::new(), 0);
             for event in reader.events(number, session, 0..u64::MAX)? {
                 run_bytes += event.len();
@@ -104,7 +103,6 @@ impl Writer {
                     records.push(Record::Events { session: number, first_seq, events });
                     (first_seq, run_bytes) = (next, 0);
                     self.put_draft(draft, &std::mem::take(&mut records), 0)?;
-                    bytes = 0;
                 }
             }
             if !run.is_empty() {
@@ -114,16 +112,15 @@ impl Writer {
                 let attempt = tail.attempt;
                 for (part, &(serial, _)) in reader.tail(number, tail)?.into_iter().zip(&tail.parts)
                 {
-                    run_bytes += part.len();
                     records.push(Record::Tail { session: number, attempt, serial, part });
                 }
             }
-            bytes += run_bytes;
-            if bytes >= BATCH_BYTES {
-                self.put_draft(draft, &std::mem::take(&mut records), 0)?;
-                bytes = 0;
+            // A batch is read whole or not at all, so what damages one must cost one session alone.
+            if !records.is_empty() {
+                self.put_draft(draft, &records, 0)?;
             }
         }
+        let (mut records, mut bytes) = (Vec::new(), 0);
         for &place in map.kv.values() {
             let record = reader.record(place, 0)?;
             if matches!(record, Record::Kv { value: Some(_), .. }) {

@@ -299,6 +299,7 @@ async fn each_kind_knows_its_own_directory_and_two_in_one_are_refused() {
     }
     assert!(JsonlStore::open(&b, JsonlConfig::default()).await.is_err());
     std::fs::create_dir(a.join("journal")).unwrap();
+    std::fs::write(a.join("journal/0000000000000001.segment"), "").unwrap();
     let error = StoreKind::detect(&a).unwrap_err().to_string();
     assert!(error.contains("journal") && error.contains("jsonl"), "{error}");
     assert!(StoreConfig::new(StoreKind::Jsonl).open(&a).await.is_err());
