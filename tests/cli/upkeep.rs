@@ -189,3 +189,22 @@ fn an_export_of_all_says_that_a_session_is_missing() {
     assert!(exported.out.contains("\"id\":\"two\""), "{exported:?}");
     assert_eq!(house.run(&["sessions", "export", "two"]).code, Some(0));
 }
+
+#[test]
+fn a_damaged_session_is_left_out_of_an_export_of_all_and_refused_by_its_id() {
+    let house = house();
+    let path = house.path().join(".playhouse/journal/0000000000000001.segment");
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&path, &bytes).unwrap();
+    let two = house.run(&["sessions", "export", "two"]).out;
+    let exported = house.run(&["sessions", "export", "--all"]);
+    assert_eq!((exported.code, &exported.out), (Some(6), &two), "{exported:?}");
+    assert!(exported.err.contains("left out: session `one` is damaged"), "{exported:?}");
+    let exported = house.run(&["sessions", "export", "--all", "--out", "each/"]);
+    assert_eq!(exported.code, Some(6), "{exported:?}");
+    assert_eq!(names(&house, "each"), ["two.jsonl"]);
+    let refused = house.run(&["sessions", "export", "one", "two"]);
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+}

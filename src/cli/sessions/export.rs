@@ -9,7 +9,7 @@ use std::{
 use futures::TryStreamExt as _;
 use playhouse_context::DirectoryAttachments;
 use playhouse_messages::{chunk::Failure, id::SessionId};
-use playhouse_plugin_api::store::{StoreReader, all_sessions};
+use playhouse_plugin_api::store::{StoreError, StoreReader, all_sessions};
 use playhouse_stores::verify;
 use playhouse_transfer::{Exported, TransferError, export, with_descendants};
 use serde_json::json;
@@ -22,8 +22,8 @@ use crate::cli::{
 };
 
 /// Writes sessions as JSON lines, each with its header, its events as they are stored, the stream that a
-/// crash left unsettled, and its images. Works beside a running harness. Exits with 6 if `--all` or
-/// `--tree` meets a damaged store, of which sessions may be missing.
+/// crash left unsettled, and its images. Works beside a running harness. `--all` and `--tree` leave
+/// out what is damaged, say so, and then exit with 6.
 #[derive(Debug, clap::Args)]
 pub(super) struct Export {
     /// Which sessions, one after another.
@@ -48,7 +48,12 @@ pub(super) async fn run(args: Export) -> Result<Exit, CliError> {
     let store = args.common.dir()?;
     let ids = chosen(&args, &*reader).await?;
     let images = DirectoryAttachments::new(store.join(ATTACHMENTS));
-    let sessions = Sessions { reader: &*reader, images: &images, format: args.common.format };
+    let sessions = Sessions {
+        reader: &*reader,
+        images: &images,
+        format: args.common.format,
+        leave_out: args.all || args.tree,
+    };
     let spills = store.join(SPILLS);
     if spills.read_dir().is_ok_and(|mut spills| spills.next().is_some()) {
         note(&format!("left out: the spilled outputs of tools in {}", spills.display()));
@@ -56,7 +61,7 @@ pub(super) async fn run(args: Export) -> Result<Exit, CliError> {
     let Some(out) = &args.out else {
         let mut out = BufWriter::new(io::stdout());
         for id in &ids {
-            missing(&sessions.write(id, &mut out).await?);
+            sessions.write(id, &mut out).await?.iter().for_each(missing);
         }
         out.flush().map_err(|cause| CliError::io("writing the output", cause))?;
         return all_there(&args, &store);
@@ -107,18 +112,29 @@ struct Sessions<'a> {
     reader: &'a dyn StoreReader,
     images: &'a DirectoryAttachments,
     format: Format,
+    /// Whether one that is damaged keeps the others from nobody: none of them was asked for by its id.
+    leave_out: bool,
 }
 
 impl Sessions<'_> {
+    /// Writes a session, unless it is damaged and may be left out. It is read before any of it is
+    /// written.
     async fn write(
         &self,
         id: &SessionId,
         out: &mut (dyn Write + Send),
-    ) -> Result<Exported, CliError> {
-        export(self.reader, Some(self.images), id, out).await.map_err(refused)
+    ) -> Result<Option<Exported>, CliError> {
+        match export(self.reader, Some(self.images), id, out).await {
+            Ok(exported) => Ok(Some(exported)),
+            Err(TransferError::Store(error @ StoreError::Corrupt { .. })) if self.leave_out => {
+                note(&tame(&format!("left out: {error}")));
+                Ok(None)
+            }
+            Err(error) => Err(refused(error)),
+        }
     }
 
-    /// Writes a file whole, or removes it.
+    /// Writes a file whole, or removes it; one that would hold no session too.
     async fn to_file(&self, ids: &[SessionId], path: &Path) -> Result<(), CliError> {
         let failed = |cause| CliError::io(format!("writing {}", path.display()), cause);
         let file = new_file(path).map_err(|cause| match cause.kind() {
@@ -130,20 +146,21 @@ impl Sessions<'_> {
             _ => failed(cause),
         })?;
         let written = self.fill(ids, file, path).await;
-        if written.is_err() {
+        if !matches!(written, Ok(sessions) if sessions > 0 || ids.is_empty()) {
             // The first error is the one to tell.
             let _ = std::fs::remove_file(path);
         }
-        written
+        written.map(drop)
     }
 
-    async fn fill(&self, ids: &[SessionId], file: File, path: &Path) -> Result<(), CliError> {
+    /// Returns how many sessions were written.
+    async fn fill(&self, ids: &[SessionId], file: File, path: &Path) -> Result<usize, CliError> {
         let failed = |cause| CliError::io(format!("writing {}", path.display()), cause);
         let mut file = BufWriter::new(file);
         let mut told = Vec::new();
         let bar = progress(ids.len() as u64);
         for id in ids {
-            told.push(self.write(id, &mut file).await?);
+            told.extend(self.write(id, &mut file).await?);
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -167,7 +184,8 @@ impl Sessions<'_> {
                 .to_string(),
             })?;
         }
-        out.flush()
+        out.flush()?;
+        Ok(told.len())
     }
 }
 
