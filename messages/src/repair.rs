@@ -311,7 +311,7 @@ fn closers(log: &Log, cut: Cut, tail: Option<&UnsettledTail>) -> Vec<Event> {
 
 /// A fork's cut is not in the source's log.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("cannot fork at event {boundary}: the log has {len} events")]
+#[error("cannot fork at event {boundary}: the log has {len} events, the first of which is 0")]
 pub struct InvalidBoundary {
     /// The cut that was asked for.
     pub boundary: Seq,

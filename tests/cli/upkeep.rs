@@ -37,6 +37,17 @@ fn house() -> House {
     house
 }
 
+/// Flips a bit in the last event of session `one`: the first process wrote that into the first segment,
+/// the second `two` into another. Returns the segment's bytes.
+fn damage_an_event_of_one(house: &House) -> Vec<u8> {
+    let path = house.path().join(".playhouse/journal/0000000000000001.segment");
+    let mut bytes = fs::read(&path).unwrap();
+    let at = bytes.windows(10).rposition(|text| text == b"\"turn/end\"").unwrap();
+    bytes[at + 1] ^= 1;
+    fs::write(path, &bytes).unwrap();
+    bytes
+}
+
 fn names(house: &House, dir: &str) -> Vec<String> {
     let entries = fs::read_dir(house.path().join(dir)).unwrap();
     let mut names: Vec<_> =
@@ -139,12 +150,8 @@ fn a_damaged_store_is_told_from_a_whole_one_and_salvaged() {
     let refused = house.run(&["sessions", "salvage", "--into", "whole"]);
     assert!(refused.error(2).contains("whole is not empty"), "{refused:?}");
 
-    // The first process wrote session `one` into the first segment, the second `two` into another.
     let path = house.path().join(".playhouse/journal/0000000000000001.segment");
-    let mut bytes = fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&path, &bytes).unwrap();
+    let bytes = damage_an_event_of_one(&house);
     let verified = house.run(&["sessions", "verify"]);
     assert_eq!(verified.code, Some(6), "{verified:?}");
     assert!(verified.out.contains("session one: "), "{verified:?}");
@@ -183,6 +190,11 @@ fn an_export_of_all_says_that_a_session_is_missing() {
     let at = bytes.windows(5).position(|text| text == b"\"one\"").unwrap();
     bytes[at + 1] ^= 1;
     fs::write(&path, &bytes).unwrap();
+    for looks in ["list", "tree"] {
+        let listed = house.run(&["sessions", looks]);
+        assert!(listed.err.contains("a list leaves out a session"), "{listed:?}");
+        assert!(listed.out.starts_with("two "), "{listed:?}");
+    }
     let exported = house.run(&["sessions", "export", "--all"]);
     assert_eq!(exported.code, Some(6), "{exported:?}");
     assert!(exported.err.contains("sessions may be missing from the export"), "{exported:?}");
@@ -193,11 +205,7 @@ fn an_export_of_all_says_that_a_session_is_missing() {
 #[test]
 fn a_damaged_session_is_left_out_of_an_export_of_all_and_refused_by_its_id() {
     let house = house();
-    let path = house.path().join(".playhouse/journal/0000000000000001.segment");
-    let mut bytes = fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&path, &bytes).unwrap();
+    damage_an_event_of_one(&house);
     let two = house.run(&["sessions", "export", "two"]).out;
     let exported = house.run(&["sessions", "export", "--all"]);
     assert_eq!((exported.code, &exported.out), (Some(6), &two), "{exported:?}");

@@ -78,8 +78,12 @@ impl Core {
                 (Some(stat), _) => stat,
                 (None, Some((number, session))) => match self.stat_of(&id, *number, session) {
                     Ok(stat) => stat,
-                    // `stat`, `read` and `verify` say what is wrong with it; a list goes on.
-                    Err(_) => continue,
+                    // A list goes on; whoever reads it must know that it is not all.
+                    Err(error) => {
+                        let store = self.describe();
+                        tracing::error!(store, session = %id, %error, "a list leaves out a session");
+                        continue;
+                    }
                 },
                 (None, None) => continue,
             };

@@ -92,8 +92,8 @@ impl StoreReader for JsonlReader {
     }
 }
 
-/// A page of the sessions whose ids are given, in order. One whose header cannot be read is left out:
-/// `stat`, `read` and `verify` say what is wrong with it.
+/// A page of the sessions whose ids are given, in order. One whose header cannot be read is left out,
+/// and the log says so: whoever reads a list must know that it is not all.
 pub(super) fn page(
     ids: Vec<SessionId>,
     query: &ListQuery,
@@ -105,7 +105,10 @@ pub(super) fn page(
     let mut page = ListPage::default();
     let mut last = None;
     for id in behind.by_ref().take(limit) {
-        page.sessions.extend(stat(&id).ok().flatten());
+        match stat(&id) {
+            Ok(stat) => page.sessions.extend(stat),
+            Err(error) => tracing::error!(session = %id, %error, "a list leaves out a session"),
+        }
         last = Some(id);
     }
     if behind.peek().is_some() {
