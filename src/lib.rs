@@ -31,13 +31,20 @@
 //! - `context`: the token meter and images (feature `context`).
 //! - `sessions`: projections, titles, statistics and search (feature `sessions`).
 //! - `transfer`: export and import (feature `transfer`).
+//! - `jobs`: background work with output (feature `jobs`).
+//! - `budgets`: what agents and trees may spend, and a fair share of model requests (feature `budgets`).
+//! - `presets`: agents composed from files (feature `presets`).
+//! - `workflows`: scripts and native workflows over children (feature `workflows`).
+//! - `teams`: a roster, a task board and a mailbox (feature `teams`).
+//! - `acp`: the Agent Client Protocol, both sides of it (feature `acp`).
 //! - `testing`: a kit for tests (feature `testing`).
 //! - `stress`: a fleet under load while actors are killed (feature `stress`).
 //! - `sim`: simulations of the whole harness from a seed (feature `sim`).
 //!
 //! The default feature `cli` is the command with all it needs; a library takes
 //! `default-features = false` and adds what it uses: `http`, `journal`, `subagents`, `policies`,
-//! `context`, `sessions`, `transfer`, `sqlite`, `mock-server`.
+//! `context`, `sessions`, `transfer`, `jobs`, `budgets`, `presets`, `workflows`, `teams`, `acp`, `sqlite`,
+//! `mock-server`.
 
 mod base;
 #[cfg(feature = "cli")]
@@ -52,8 +59,14 @@ pub mod stress;
 pub mod testing;
 
 pub use base::{Identity, base};
+#[cfg(feature = "acp")]
+pub use playhouse_acp as acp;
+#[cfg(feature = "budgets")]
+pub use playhouse_budgets as budgets;
 #[cfg(feature = "context")]
 pub use playhouse_context as context;
+#[cfg(feature = "jobs")]
+pub use playhouse_jobs as jobs;
 pub use playhouse_messages as messages;
 pub use playhouse_messages::{
     chunk::Failure,
@@ -80,6 +93,8 @@ pub use playhouse_plugin_api::{
 };
 #[cfg(feature = "policies")]
 pub use playhouse_policies as policies;
+#[cfg(feature = "presets")]
+pub use playhouse_presets as presets;
 #[cfg(feature = "sessions")]
 pub use playhouse_sessions as sessions;
 #[cfg(feature = "journal")]
@@ -88,8 +103,12 @@ pub use playhouse_stores as stores;
 pub use playhouse_subagents as subagents;
 pub use playhouse_supervisor as supervisor;
 pub use playhouse_supervisor::harness::{Harness, HarnessBuilder, HarnessError, HarnessState};
+#[cfg(feature = "teams")]
+pub use playhouse_teams as teams;
 #[cfg(feature = "transfer")]
 pub use playhouse_transfer as transfer;
+#[cfg(feature = "workflows")]
+pub use playhouse_workflows as workflows;
 
 /// A harness with nothing in it: no store, no prompt, no tools, no models.
 pub fn minimal() -> HarnessBuilder {

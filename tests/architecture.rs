@@ -87,6 +87,13 @@ fn arrows_point_down_only() {
             "playhouse-supervisor" => {
                 &["playhouse-actors", "playhouse-plugin-api", "playhouse-messages"]
             }
+            // Work in the background is a job; who works over children needs their seam.
+            "playhouse-subagents" => {
+                &["playhouse-jobs", "playhouse-plugin-api", "playhouse-messages"]
+            }
+            "playhouse-workflows" | "playhouse-teams" | "playhouse-acp" => {
+                &["playhouse-subagents", "playhouse-plugin-api", "playhouse-messages"]
+            }
             // The facade composes everything.
             "playhouse" => return None,
             _plugin => &["playhouse-plugin-api", "playhouse-messages"],

@@ -1,0 +1,1 @@
+//! Background work with output for Playhouse agents: start, read, wait, kill, completion notices.

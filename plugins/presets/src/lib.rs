@@ -1,0 +1,1 @@
+//! Agents composed from files: presets and persona.

@@ -1,0 +1,1 @@
+//! Long-lived teams of Playhouse agents: roster, task board, mailbox.

@@ -1,0 +1,1 @@
+//! Workflows over child agents for Playhouse: scripts in QuickJS and native ones.
