@@ -1,5 +1,6 @@
 //! The `playhouse` command.
 
+mod agent_row;
 pub mod config;
 mod crash_test;
 pub mod exit;
@@ -18,6 +19,8 @@ mod signals;
 #[cfg(feature = "sim")]
 mod sim;
 mod stress;
+#[cfg(unix)]
+mod top;
 
 use std::process::ExitCode;
 
@@ -50,6 +53,8 @@ enum Command {
     MockModel(mock_model::MockModel),
     CrashTest(crash_test::CrashTest),
     Stress(stress::Stress),
+    #[cfg(unix)]
+    Top(top::Top),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
 }
@@ -71,6 +76,8 @@ pub fn main() -> ExitCode {
             Command::MockModel(mock) => mock.run().await,
             Command::CrashTest(test) => test.run().await,
             Command::Stress(stress) => stress.run().await,
+            #[cfg(unix)]
+            Command::Top(top) => top.run().await,
             // Its worlds have threads and runtimes of their own, and nothing else runs here.
             #[cfg(feature = "sim")]
             Command::Sim(sim) => sim.run(),

@@ -24,4 +24,4 @@ pub use image_offload::ImageOffload;
 pub use meter::{Baseline, Measurement, MeterError, MeterFault, TokenMeter};
 pub use meter_cell::MeterCell;
 pub use surface_prices::NodePrice;
-pub use usage::{ContextBreakdown, ContextPressure, SessionUsage, TokenUsage};
+pub use usage::{ContextBreakdown, ContextPressure, SessionUsage, TokenUsage, UsageFold};

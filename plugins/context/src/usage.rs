@@ -103,13 +103,14 @@ pub(crate) fn prompt_tokens(usage: &Usage) -> u64 {
 
 /// The fold behind [`TokenUsage`].
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct UsageFold {
+pub struct UsageFold {
     settled: TokenUsage,
     open: Option<(StepAt, Usage)>,
 }
 
 impl UsageFold {
-    pub(crate) fn apply(&mut self, event: &Event) {
+    /// Folds the next event of a log.
+    pub fn apply(&mut self, event: &Event) {
         let Some((at, usage)) = reported(event) else { return };
         if let Some((before, earlier)) = self.open.replace((at, usage))
             && before != at
@@ -118,7 +119,8 @@ impl UsageFold {
         }
     }
 
-    pub(crate) fn value(&self) -> TokenUsage {
+    /// The sum so far.
+    pub fn value(&self) -> TokenUsage {
         let mut sum = self.settled;
         if let Some((_, usage)) = &self.open {
             sum.add(usage);

@@ -69,7 +69,7 @@ impl Connection {
         let pump = tokio::spawn(notify::pump(seen, outbox.clone(), told.clone()));
         let tools = ClientTools::new(outbox.clone());
         let query = super::query(desk.harness.world());
-        let server = Arc::new(Server { desk: desk.clone(), told, tools, query });
+        let server = Arc::new(Server { desk: desk.clone(), told, tools, query, board: Mutex::default() });
         Ok(Self { server, outbox, followers, pump, writer, requests: Mutex::default() })
     }
 

@@ -150,17 +150,21 @@ async fn serve(stream: UnixStream, desk: Desk, ended: CancelToken) {
     }
 }
 
-/// Connects standard input and output to the process that has the store in `dir`.
-pub(super) async fn attach(dir: &Path) -> Result<Exit, CliError> {
-    let path = dir.join(SOCKET);
-    let stream = UnixStream::connect(&path).await.map_err(|cause| match cause.kind() {
+/// Connects to the process that listens at `path`.
+pub(in crate::cli) async fn connect(path: &Path) -> Result<UnixStream, CliError> {
+    UnixStream::connect(path).await.map_err(|cause| match cause.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => CliError::Usage(format!(
             "no running process serves the store at {}; start one with `playhouse rpc` or \
              `playhouse run`, or name another store with --store",
-            dir.display()
+            path.parent().unwrap_or(path).display()
         )),
         _ => CliError::io(format!("connecting to {}", path.display()), cause),
-    })?;
+    })
+}
+
+/// Connects standard input and output to the process that has the store in `dir`.
+pub(super) async fn attach(dir: &Path) -> Result<Exit, CliError> {
+    let stream = connect(&dir.join(SOCKET)).await?;
     let (mut from, mut to) = stream.into_split();
     let (mut input, mut output) = (tokio::io::stdin(), tokio::io::stdout());
     let send = async {

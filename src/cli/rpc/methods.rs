@@ -13,6 +13,7 @@ use playhouse_plugin_api::{agent::Agent, creation::AgentHandle};
 use playhouse_sessions::SessionQuery;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use super::{
     client_tools::{ClientTools, Description},
@@ -20,6 +21,7 @@ use super::{
     images::{self, InlineImage},
     make::Make,
     notify::Told,
+    tree::Board,
     wire::{RpcError, to_json},
 };
 
@@ -32,6 +34,7 @@ pub(super) struct Server {
     pub(super) told: Told,
     pub(super) tools: Arc<ClientTools>,
     pub(super) query: SessionQuery,
+    pub(super) board: Mutex<Board>,
 }
 
 /// JSON text, or why there is none.
@@ -147,6 +150,8 @@ impl Server {
             "agent/whenIdle" => self.when_idle(read(params)?).await,
             "agent/dispose" => self.dispose(read(params)?).await,
             "agent/list" => self.list(),
+            "agents/tree" => self.tree(read(params)?).await,
+            "client/mute" => self.mute(),
             "model/get" => self.model(read(params)?),
             "model/select" => self.select_model(read(params)?).await,
             "inbox/list" => self.inbox(read(params)?),
@@ -338,6 +343,11 @@ impl Server {
     async fn put_attachment(&self, image: InlineImage) -> Answer {
         let attachment = image.put(&*self.desk.harness.world().attachments).await?;
         ok(json!({"attachment": attachment}))
+    }
+
+    fn mute(&self) -> Answer {
+        self.told.mute();
+        ok(json!({}))
     }
 
     fn configure(&self, params: ConfigParams) -> Answer {

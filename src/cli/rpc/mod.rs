@@ -14,6 +14,7 @@ mod methods;
 mod models;
 mod notify;
 mod sessions;
+mod tree;
 mod usage;
 mod wire;
 
@@ -26,7 +27,7 @@ use playhouse_supervisor::harness::{Harness, HarnessState};
 
 pub(super) use self::connection::Desk;
 #[cfg(unix)]
-pub(super) use self::control::Control;
+pub(super) use self::control::{Control, SOCKET, connect};
 use self::{connection::Connection, wire::Outbox};
 use super::{
     config::Config,

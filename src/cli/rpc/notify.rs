@@ -16,11 +16,33 @@ use crate::cli::{
 
 /// How far each live agent's events have been told: an answer must not overtake what it is about.
 #[derive(Debug, Clone)]
-pub(super) struct Told(Arc<watch::Sender<HashMap<SessionId, Seq>>>);
+pub(super) struct Told(Arc<watch::Sender<Progress>>);
+
+/// `None` once nothing is told any more, so that nobody waits for it.
+type Progress = Option<HashMap<SessionId, Seq>>;
 
 impl Told {
     pub(super) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(HashMap::new())))
+        Self(Arc::new(watch::Sender::new(Some(HashMap::new()))))
+    }
+
+    /// Tells nothing more: the client only asks.
+    pub(super) fn mute(&self) {
+        self.0.send_replace(None);
+    }
+
+    /// Resolves once nothing is told any more.
+    async fn muted(&self) {
+        // The sender is held by `self`.
+        let _ = self.0.subscribe().wait_for(Option::is_none).await;
+    }
+
+    fn change(&self, change: impl FnOnce(&mut HashMap<SessionId, Seq>)) {
+        self.0.send_modify(|told| {
+            if let Some(told) = told {
+                change(told);
+            }
+        });
     }
 
     /// Waits until the client was told that the agent is live.
@@ -28,7 +50,7 @@ impl Told {
         let mut told = self.0.subscribe();
         let mut disposal = agent.cell().disposal();
         tokio::select! {
-            _ = told.wait_for(|told| told.contains_key(agent.id())) => {}
+            _ = told.wait_for(|told| told.as_ref().is_none_or(|told| told.contains_key(agent.id()))) => {}
             // It came and went.
             _ = disposal.wait_for(|state| *state == Disposal::Disposed) => {}
         }
@@ -39,14 +61,17 @@ impl Told {
         let end = agent.session().log().len();
         let mut told = self.0.subscribe();
         // One that is gone was told of to its end.
-        let done = |told: &HashMap<_, Seq>| told.get(agent.id()).is_none_or(|seq| *seq >= end);
+        let done = |told: &Progress| {
+            let seq = told.as_ref().and_then(|told| told.get(agent.id()));
+            seq.is_none_or(|seq| *seq >= end)
+        };
         let _ = told.wait_for(done).await;
     }
 
     /// Waits until the client was told that the agent is gone.
     pub(super) async fn gone(&self, id: &SessionId) {
         let mut told = self.0.subscribe();
-        let _ = told.wait_for(|told| !told.contains_key(id)).await;
+        let _ = told.wait_for(|told| told.as_ref().is_none_or(|told| !told.contains_key(id))).await;
     }
 }
 
@@ -56,33 +81,29 @@ struct EventParams<'a> {
     event: Box<RawValue>,
 }
 
-/// Tells the client of everything, until nobody has anything to tell.
+/// Tells the client of everything, until nobody has anything to tell, or it wants to hear nothing.
 pub(super) async fn pump(mut seen: mpsc::Receiver<Seen>, outbox: Outbox, told: Told) {
-    while let Some(seen) = seen.recv().await {
+    let muted = told.muted();
+    tokio::pin!(muted);
+    loop {
+        let seen = tokio::select! {
+            biased;
+            () = &mut muted => break,
+            seen = seen.recv() => seen,
+        };
+        let Some(seen) = seen else { break };
         // A client that is gone is noticed elsewhere; what it was not told is in the logs.
         let _ = tell(&seen, &outbox).await;
         let id = seen.agent.id();
         match seen.what {
-            What::Joined { from, .. } => {
-                told.0.send_modify(|told| {
-                    told.insert(id.clone(), from);
-                });
-            }
-            What::Event(event) => {
-                told.0.send_modify(|told| {
-                    told.insert(id.clone(), event.seq + 1);
-                });
-            }
-            What::Gone => {
-                told.0.send_modify(|told| {
-                    told.remove(id);
-                });
-            }
+            What::Joined { from, .. } => told.change(|told| drop(told.insert(id.clone(), from))),
+            What::Event(event) => told.change(|told| drop(told.insert(id.clone(), event.seq + 1))),
+            What::Gone => told.change(|told| drop(told.remove(id))),
             _ => {}
         }
     }
     // Nobody is left to wait for.
-    told.0.send_modify(HashMap::clear);
+    told.mute();
 }
 
 async fn tell(seen: &Seen, outbox: &Outbox) -> Result<(), ClientGone> {

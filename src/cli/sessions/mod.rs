@@ -9,7 +9,7 @@ mod import;
 mod list;
 mod salvage;
 mod show;
-mod transcript;
+pub(super) mod transcript;
 mod tree;
 mod verify;
 

@@ -3,7 +3,7 @@
 use playhouse_context::TokenMeter;
 use playhouse_messages::{
     content::ContentBlock,
-    event::{EventBody, TurnEndReason},
+    event::{Event, EventBody, TurnEndReason},
     header::SessionHeader,
     log::Log,
     message::Message,
@@ -23,36 +23,38 @@ const BRIEF: usize = 200;
 pub(super) fn write(header: &SessionHeader, log: &Log, out: &mut Out) -> Result<(), CliError> {
     out.line(&title(header))?;
     for event in log.iter() {
-        match &event.body {
-            EventBody::TurnStart(turn) => out.line(&format!("\n--- turn {} ---", turn.turn))?,
-            EventBody::UserMessage(message) => {
-                let who = match message.source.kind() {
-                    "user" => "user".to_owned(),
-                    other => format!("user ({other})"),
-                };
-                said(&who, message, out)?;
-            }
-            EventBody::AssistantMessage(data) => {
-                let who = if data.interrupted { "assistant (interrupted)" } else { "assistant" };
-                said(who, &data.message, out)?;
-            }
-            EventBody::AssistantAttempt(_) => {
-                out.line("assistant: (an attempt without an answer)")?
-            }
-            EventBody::ToolCall(call) => {
-                out.line(&format!("-> {} {}", tame(&call.name), brief(&call.arguments, BRIEF)))?;
-            }
-            EventBody::ToolResult(result) => {
-                let mark = if result.message.is_error == Some(true) { "<- error:" } else { "<-" };
-                out.line(&format!("{mark} {}", brief(&result.message.text(), BRIEF)))?;
-            }
-            EventBody::TurnEnd(end) if end.reason != TurnEndReason::Completed => {
-                out.line(&format!("turn {} ended: {}", end.turn, why(&end.reason)))?;
-            }
-            _ => {}
+        for line in lines(event) {
+            out.line(&line)?;
         }
     }
     out.line(&format!("\n{}", tokens(log)))
+}
+
+/// What is shown of an event; a line may have several.
+pub(in crate::cli) fn lines(event: &Event) -> Vec<String> {
+    match &event.body {
+        EventBody::TurnStart(turn) => vec![format!("\n--- turn {} ---", turn.turn)],
+        EventBody::UserMessage(message) => match message.source.kind() {
+            "user" => said("user", message),
+            other => said(&format!("user ({other})"), message),
+        },
+        EventBody::AssistantMessage(data) => {
+            let who = if data.interrupted { "assistant (interrupted)" } else { "assistant" };
+            said(who, &data.message)
+        }
+        EventBody::AssistantAttempt(_) => vec!["assistant: (an attempt without an answer)".into()],
+        EventBody::ToolCall(call) => {
+            vec![format!("-> {} {}", tame(&call.name), brief(&call.arguments, BRIEF))]
+        }
+        EventBody::ToolResult(result) => {
+            let mark = if result.message.is_error == Some(true) { "<- error:" } else { "<-" };
+            vec![format!("{mark} {}", brief(&result.message.text(), BRIEF))]
+        }
+        EventBody::TurnEnd(end) if end.reason != TurnEndReason::Completed => {
+            vec![format!("turn {} ended: {}", end.turn, why(&end.reason))]
+        }
+        _ => Vec::new(),
+    }
 }
 
 /// What the session cost, and how full its window is.
@@ -72,19 +74,17 @@ fn tokens(log: &Log) -> String {
     )
 }
 
-fn said(who: &str, message: &Message, out: &mut Out) -> Result<(), CliError> {
-    for block in &message.content {
-        match block {
-            ContentBlock::Text(text) if !text.trim().is_empty() => {
-                out.line(&format!("{who}: {}", tame(text.trim_end())))?;
-            }
-            ContentBlock::Reasoning(text) if !text.trim().is_empty() => {
-                out.line(&format!("{who} (thinking): {}", brief(text, BRIEF)))?;
-            }
-            // Calls have events of their own.
-            ContentBlock::Text(_) | ContentBlock::Reasoning(_) | ContentBlock::ToolCall(_) => {}
-            other => out.line(&format!("{who}: [{}]", tame(other.kind())))?,
+fn said(who: &str, message: &Message) -> Vec<String> {
+    let lines = message.content.iter().filter_map(|block| match block {
+        ContentBlock::Text(text) if !text.trim().is_empty() => {
+            Some(format!("{who}: {}", tame(text.trim_end())))
         }
-    }
-    Ok(())
+        ContentBlock::Reasoning(text) if !text.trim().is_empty() => {
+            Some(format!("{who} (thinking): {}", brief(text, BRIEF)))
+        }
+        // Calls have events of their own.
+        ContentBlock::Text(_) | ContentBlock::Reasoning(_) | ContentBlock::ToolCall(_) => None,
+        other => Some(format!("{who}: [{}]", tame(other.kind()))),
+    });
+    lines.collect()
 }
