@@ -38,6 +38,8 @@ pub mod notice;
 pub mod plugin;
 pub mod registry;
 pub mod service;
+#[cfg(test)]
+mod subagents;
 pub mod tools;
 
 pub use self::{

@@ -11,9 +11,9 @@ use std::{
 
 use playhouse_messages::{
     content::ContentBlock,
-    event::InboxTarget,
+    event::{EventBody, InboxTarget, Seq},
     id::MessageId,
-    message::{Message, Source},
+    message::{Message, SharedMessage, Source},
     session::InboxEdit,
 };
 use playhouse_plugin_api::{
@@ -119,17 +119,21 @@ impl Notices {
         wakes: &Wakes,
         job: &JobSnapshot,
     ) -> Result<(), AgentError> {
-        let _order = wakes.order.lock().await;
         let may_wake = || {
             self.delivery == Delivery::Wakeup
                 && wakes.spent.load(Ordering::Acquire) < self.max_wakes
         };
-        if may_wake() && wake(agent, wakes, self.message(job), None).await? {
-            return Ok(());
-        }
-        let id = agent.inject(self.message(job)).await?;
-        // The run that was to take it may have ended just before: then nobody would.
-        if may_wake() {
+        let (from, id) = {
+            let _order = wakes.order.lock().await;
+            if may_wake() && wake(agent, wakes, self.message(job), None).await? {
+                return Ok(());
+            }
+            (agent.session().log().len(), agent.inject(self.message(job)).await?)
+        };
+        // What was busy may have ended before the message came, and nobody would take it.
+        agent.when_idle().await?;
+        let _order = wakes.order.lock().await;
+        if may_wake() && is_left_over(agent, from, &id) {
             wake(agent, wakes, self.message(job), Some(&id)).await?;
         }
         Ok(())
@@ -146,8 +150,8 @@ impl Notices {
     }
 }
 
-/// Wakes the agent by the message if nothing runs; `false` if something does. With `instead_of` only
-/// if that message still waits, whose place it takes.
+/// Wakes the agent by the message if nothing runs; `false` if something does. With `instead_of`
+/// only if that message still waits, whose place it takes.
 ///
 /// The claim on idleness is exclusive: no turn begins between the look and the message.
 async fn wake(
@@ -158,8 +162,8 @@ async fn wake(
 ) -> Result<bool, AgentError> {
     let waking = agent.run_maintenance(|_| async {
         if let Some(id) = instead_of {
-            let inbox = agent.inbox();
-            if !inbox.list(InboxTarget::NextStep).iter().any(|waiting| waiting.id == *id) {
+            let waits = |message: &SharedMessage| message.id == *id;
+            if !agent.inbox().list(InboxTarget::NextStep).iter().any(waits) {
                 return Ok(());
             }
             agent.edit_inbox(InboxEdit::Remove { id: id.clone() }).await?;
@@ -172,6 +176,18 @@ async fn wake(
         Err(AgentError::Busy { .. }) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Whether an injected message waits without any turn that could have taken it: one that was cut
+/// short leaves its input for the next wake, as it leaves all other.
+fn is_left_over(agent: &Agent, from: Seq, id: &MessageId) -> bool {
+    let view = agent.session().view();
+    let has = |messages: &[SharedMessage]| messages.iter().any(|message| message.id == *id);
+    let mut after = view.log.range(from..view.log.len()).skip_while(
+        |event| !matches!(&event.body, EventBody::InboxSpliced(splice) if has(&splice.inserted)),
+    );
+    view.inbox.list(InboxTarget::NextStep).iter().any(|message| message.id == *id)
+        && !after.any(|event| matches!(event.body, EventBody::TurnEnd(_)))
 }
 
 fn text(job: &JobSnapshot) -> String {

@@ -456,7 +456,8 @@ impl Jobs {
             }
         };
         if tokio::time::timeout(self.0.world.limits.grace, quiet()).await.is_err() {
-            for id in self.table().registry.live(owner) {
+            let live = self.table().registry.live(owner);
+            for id in live {
                 tracing::warn!(job = %id, "a job does not end; its work is dropped");
                 self.abandon(&id);
             }

@@ -5,12 +5,16 @@ use std::{sync::Arc, time::Duration};
 use futures::future::BoxFuture;
 use playhouse_messages::{
     content::{ContentBlock, joined_text},
-    event::ToolErrorInfo,
+    event::{EventBody, InboxTarget, ToolErrorInfo},
     id::SessionId,
+    message::SharedMessage,
 };
-use playhouse_plugin_api::tool::{
-    Concurrency, Tool, ToolCallContext, ToolError, ToolOutcome, ToolOutput, ToolRun, ToolSchema,
-    tool_fn,
+use playhouse_plugin_api::{
+    agent::Agent,
+    tool::{
+        Concurrency, Tool, ToolCallContext, ToolError, ToolOutcome, ToolOutput, ToolRun,
+        ToolSchema, tool_fn,
+    },
 };
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -42,7 +46,8 @@ kill the jobs that do not matter any more.";
 
 const OUTPUT_DESCRIPTION: &str = "\
 Reads what a background job has put out since you last read it, with its status. With wait it waits \
-until the job has ended, up to timeout_ms; a job that has not ended by then goes on.";
+until the job has ended, up to timeout_ms; a job that has not ended by then goes on. A message from \
+the user ends the wait early.";
 
 const LIST_DESCRIPTION: &str = "Lists your background jobs with their ids and statuses.";
 
@@ -130,7 +135,13 @@ async fn output(
     let (id, caller) = (JobId::from(args.job_id), caller(run.call()).cloned());
     let waited = if args.wait == Some(true) {
         let timeout = waits.timeout(args.timeout_ms)?;
-        jobs.wait(&id, timeout, caller.as_ref(), run.cancel()).await?.status.is_terminal()
+        tokio::select! {
+            biased;
+            job = jobs.wait(&id, timeout, caller.as_ref(), run.cancel()) => {
+                job?.status.is_terminal()
+            }
+            () = steered(run.agent()) => false,
+        }
     } else {
         false
     };
@@ -143,6 +154,21 @@ async fn output(
     let text = format!("{body}{}", status(&read.job));
     let value = json!({"text": read.text, "job": PublicJob::from(read.job)});
     Ok(ToolOutput::new(value).showing(vec![ContentBlock::text(text)]))
+}
+
+/// Resolves when a person steers the agent: a wait must not keep a correction from the model.
+async fn steered(agent: Option<&Agent>) {
+    let Some(agent) = agent else { return std::future::pending().await };
+    let mut events = agent.session().events(agent.session().log().len());
+    let by_a_person = |message: &SharedMessage| message.source.kind() == "user";
+    loop {
+        if let EventBody::InboxSpliced(splice) = &events.next().await.body
+            && splice.target == InboxTarget::NextStep
+            && splice.inserted.iter().any(by_a_person)
+        {
+            return;
+        }
+    }
 }
 
 fn list(jobs: &Jobs, caller: Option<&SessionId>) -> ToolOutput {
