@@ -6,7 +6,11 @@
 //! is told of it, and the supervisor that restarts it.
 //!
 //! - [`provider`]: the seam. A [`ChildProvider`] starts children, [`ChildProviders`] knows them all.
-//! - [`mod@spawn`]: the provider of this library, which makes a fresh agent in this process.
+//! - [`mod@spawn`] and [`mod@fork`]: the providers of this library, which make an agent in this
+//!   process: a fresh one, or one that begins with what its parent has completed.
+//! - [`compose`] and [`depth`]: what is put into a child's scope, and how deep it may stand.
+//! - [`structured`]: results by a JSON Schema.
+//! - [`descriptor`]: who a stored session is.
 //! - [`run`]: what a started child is to its starter, and what became of it.
 //! - [`lifecycle`]: who is told that children begin and end.
 //! - [`slots`]: how many children may live at once.
@@ -34,18 +38,28 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 
+pub mod basis;
+pub mod compose;
+pub mod depth;
 pub mod descriptor;
 pub mod error;
+pub mod fork;
 pub mod lifecycle;
 pub mod plugin;
 pub mod provider;
 pub mod run;
 pub mod slots;
 pub mod spawn;
+mod start;
+pub mod structured;
 pub mod tool;
 
 pub use self::{
+    basis::Basis,
+    compose::Composition,
+    depth::Depth,
     error::ChildError,
+    fork::{Fork, fork},
     lifecycle::{Lifecycle, RunEnded, RunStarted},
     plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},
     provider::{Capabilities, ChildOptions, ChildProvider, ChildProviders, ChildRequest},

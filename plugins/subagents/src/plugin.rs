@@ -10,7 +10,7 @@ use playhouse_plugin_api::{
 };
 
 use crate::{
-    ChildError, ChildOptions, ChildProviders, Slots, Spawn, ToolConfig,
+    ChildError, ChildOptions, ChildProviders, Fork, Slots, Spawn, ToolConfig,
     descriptor::DESCRIPTOR_KIND, spawn::SPAWN, subagent_tool,
 };
 
@@ -126,6 +126,8 @@ impl Plugin for Subagents {
             let providers = ChildProviders::new();
             let spawn = Spawn::new(world.clone(), plugin.slots.clone());
             providers.register(&ctx.scope, Arc::new(spawn))?;
+            let fork = Fork::new(world.clone(), plugin.slots.clone());
+            providers.register(&ctx.scope, Arc::new(fork))?;
             let service = Arc::new(providers.clone());
             ctx.services.provide(&ctx.scope, SUBAGENTS_SERVICE, service)?;
             let tool = subagent_tool(providers, plugin.tool);

@@ -15,7 +15,7 @@ use playhouse_plugin_api::{
 };
 use serde_json::Value;
 
-use crate::{ChildError, Lifecycle, Run, RunStarted};
+use crate::{Basis, ChildError, Lifecycle, Run, RunStarted, structured::Structured};
 
 /// Starts children: in this process, in another, or in a product of its own.
 ///
@@ -30,6 +30,17 @@ pub trait ChildProvider: Send + Sync + 'static {
     /// Whether a child sees its parent's history: then a prompt says only what is new.
     fn inherits_parent_context(&self) -> bool {
         false
+    }
+
+    /// Whether its children can be continued: they are made in this process, from
+    /// [`ChildProvider::basis`], and made again without the provider.
+    fn is_continuable(&self) -> bool {
+        false
+    }
+
+    /// Where the history of a child that is made for this parent now would begin.
+    fn basis(&self, _parent: &Agent) -> Basis {
+        Basis::Fresh
     }
 
     /// Starts a child. Resolves once it is published and its prompt accepted; a failure before has
@@ -50,6 +61,12 @@ pub struct Capabilities {
     pub persona: bool,
 }
 
+impl Capabilities {
+    /// Everything.
+    pub const ALL: Self =
+        Self { output_schema: true, depth_limit: true, tool_filter: true, persona: true };
+}
+
 /// What a child is started with.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
@@ -65,7 +82,8 @@ pub struct ChildRequest {
     pub cancel: CancelToken,
     /// What it does otherwise than its parent.
     pub options: ChildOptions,
-    /// A JSON Schema of the result.
+    /// A JSON Schema of the result, which must be an object: the child answers by a tool, and a
+    /// child that completes without an answer has failed.
     pub output_schema: Option<Value>,
     /// The deepest that the child may stand; 0 forbids delegation. Never more than the parent's own
     /// limit.
@@ -131,6 +149,13 @@ impl ChildRequest {
     #[must_use]
     pub fn max_depth(mut self, max_depth: u32) -> Self {
         self.max_depth = Some(max_depth);
+        self
+    }
+
+    /// Answering with a value of this JSON Schema, which must say that it is an object.
+    #[must_use]
+    pub fn output_schema(mut self, schema: Value) -> Self {
+        self.output_schema = Some(schema);
         self
     }
 
@@ -210,7 +235,7 @@ impl ChildProviders {
     /// # Errors
     ///
     /// In this order: [`ChildError::NoProvider`], [`ChildError::UnsupportedCapability`] for the
-    /// first thing that the provider cannot do, and what the provider says.
+    /// first thing that the provider cannot do, [`ChildError::Schema`], and what the provider says.
     pub async fn start(&self, provider: &str, request: ChildRequest) -> Result<Run, ChildError> {
         let Some(provider) = self.get(provider) else {
             let known = self.names().join(", ");
@@ -227,6 +252,7 @@ impl ChildProviders {
             let provider = provider.name().to_owned();
             return Err(ChildError::UnsupportedCapability { provider, capability });
         }
+        request.output_schema.as_ref().map(Structured::new).transpose()?;
         let parent = request.parent.clone();
         let run = provider.start(request).await?;
         let scope = parent.scope().clone();
