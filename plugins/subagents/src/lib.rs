@@ -5,7 +5,8 @@
 //! (the parent's unless told otherwise; its closing disposes the child), the *runtime parent* that
 //! is told of it, and the supervisor that restarts it.
 //!
-//! - [`provider`]: the seam. A [`ChildProvider`] starts children, [`ChildProviders`] knows them all.
+//! - [`provider`], [`providers`] and [`mod@request`]: the seam. A [`ChildProvider`] starts children,
+//!   [`ChildProviders`] knows them all, a [`ChildRequest`] says what is wanted.
 //! - [`mod@spawn`] and [`mod@fork`]: the providers of this library, which make an agent in this
 //!   process: a fresh one, or one that begins with what its parent has completed.
 //! - [`compose`] and [`depth`]: what is put into a child's scope, and how deep it may stand.
@@ -47,6 +48,8 @@ pub mod fork;
 pub mod lifecycle;
 pub mod plugin;
 pub mod provider;
+pub mod providers;
+pub mod request;
 pub mod run;
 pub mod slots;
 pub mod spawn;
@@ -60,9 +63,11 @@ pub use self::{
     depth::Depth,
     error::ChildError,
     fork::{Fork, fork},
-    lifecycle::{Lifecycle, RunEnded, RunStarted},
+    lifecycle::{Lifecycle, ProviderNotice, RunEnded, RunId, RunStarted},
     plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},
-    provider::{Capabilities, ChildOptions, ChildProvider, ChildProviders, ChildRequest},
+    provider::{Capabilities, ChildProvider},
+    providers::ChildProviders,
+    request::{ChildOptions, ChildRequest},
     run::{ChildResult, Run, StopReason},
     slots::{Slot, Slots},
     spawn::{Spawn, spawn},
