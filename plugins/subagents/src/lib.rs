@@ -13,6 +13,7 @@
 //! - [`structured`]: results by a JSON Schema.
 //! - [`descriptor`]: who a stored session is.
 //! - [`run`]: what a started child is to its starter, and what became of it.
+//! - [`listing`]: who an agent's children are, live and stored.
 //! - [`lifecycle`]: who is told that children begin and end.
 //! - [`slots`]: how many children may live at once.
 //! - [`tool`]: delegation as a tool for models.
@@ -46,6 +47,7 @@ pub mod descriptor;
 pub mod error;
 pub mod fork;
 pub mod lifecycle;
+pub mod listing;
 pub mod plugin;
 pub mod provider;
 pub mod providers;
@@ -64,6 +66,7 @@ pub use self::{
     error::ChildError,
     fork::{Fork, fork},
     lifecycle::{Lifecycle, ProviderNotice, RunEnded, RunId, RunStarted},
+    listing::{Activity, ChildRow, Diagnostic, Known, ListError, list_children, list_descendants},
     plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},
     provider::{Capabilities, ChildProvider},
     providers::ChildProviders,
