@@ -74,5 +74,5 @@ pub use self::{
     run::{ChildResult, Run, StopReason},
     slots::{Slot, Slots},
     spawn::{Spawn, spawn},
-    tool::{ToolConfig, subagent_tool},
+    tool::{Background, DepthLimit, ToolConfig, mount_tool},
 };
