@@ -220,9 +220,8 @@ async fn a_child_is_its_parents_and_knows_it() {
         sources.collect::<Vec<_>>(),
         [json!({"kind": "delegation", "senderSessionId": sender})]
     );
-    let descriptor = log.iter().find_map(|event| Descriptor::read(&event.body));
     let label = Some("Some work".to_owned());
-    assert_eq!(descriptor, Some(Descriptor::one_shot("spawn", label)));
+    assert_eq!(Descriptor::of(&log, 0), Ok(Some(Descriptor::one_shot("spawn", label))));
     let request = &family.stage.requests()[0];
     let texts: Vec<_> = request.messages.iter().map(|message| message.text()).collect();
     assert_eq!(texts[0], "Be brief.");
@@ -261,11 +260,9 @@ async fn a_failed_start_leaves_nothing_behind() {
 
     let unknown = request().tool_filter(ToolFilter::deny(["no-such-tool"]));
     assert_eq!(spawn(world, unknown).await.unwrap_err().code(), "UNKNOWN_TOOL");
-    let mut structured = request();
-    structured.output_schema = Some(json!({"type": "object"}));
-    let refused = spawn(world, structured).await.unwrap_err();
-    assert_eq!(refused.code(), "UNSUPPORTED_CAPABILITY");
-    assert!(refused.to_string().contains("outputSchema"));
+    let listed = request().output_schema(json!({"type": "array"}));
+    let refused = spawn(world, listed).await.unwrap_err();
+    assert_eq!(refused.code(), "UNSUPPORTED_SCHEMA");
     let cancelled = request();
     cancelled.cancel.cancel(CancelCause::User);
     assert_eq!(spawn(world, cancelled).await.unwrap_err().code(), "ABORTED");

@@ -34,6 +34,7 @@ pub struct AgentCell {
     pub(super) owner: Scope,
     pub(super) options: AgentOptions,
     pub(super) lineage: Arc<[SessionId]>,
+    pub(super) depth: u32,
     pub(super) registry: AgentRegistry,
     pub(super) ids: Arc<dyn Ids>,
     pub(super) span: Span,
@@ -112,6 +113,8 @@ pub struct AgentParts {
     pub options: AgentOptions,
     /// Who delegated to it, nearest first.
     pub lineage: Arc<[SessionId]>,
+    /// How deep it stands at least, whatever its session's header says.
+    pub depth: u32,
     /// The agents of its harness.
     pub registry: AgentRegistry,
     /// Where ids come from.
@@ -123,15 +126,17 @@ pub struct AgentParts {
 impl AgentCell {
     /// Puts an agent into the world.
     pub fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { session, scope, owner, options, lineage, registry, ids, span } = parts;
+        let AgentParts { session, scope, owner, options, lineage, depth, registry, ids, span } =
+            parts;
         let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
         Arc::new(Self {
             born: session.log().len(),
-            session,
             scope,
             owner,
             options,
             lineage,
+            depth: depth.max(session.header().delegation_depth.unwrap_or(0)),
+            session,
             registry,
             ids,
             span,

@@ -193,9 +193,10 @@ impl Agent {
         &self.0.lineage
     }
 
-    /// How deep in a tree of delegations it stands; 0 for a root.
+    /// How deep in a tree of delegations it stands; 0 for a root. The more of what its header says
+    /// and of what it was made with: a resume never lowers it.
     pub fn depth(&self) -> u32 {
-        self.session().header().delegation_depth.unwrap_or(0)
+        self.0.depth
     }
 
     /// When its log is made durable.
