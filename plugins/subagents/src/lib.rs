@@ -12,6 +12,7 @@
 //! - [`structured`]: results by a JSON Schema.
 //! - [`descriptor`]: who a stored session is.
 //! - [`run`]: what a started child is to its starter, and what became of it.
+//! - [`continuable`]: children that can be sent to again, also after a restart.
 //! - [`lifecycle`]: who is told that children begin and end.
 //! - [`slots`]: how many children may live at once.
 //! - [`tool`]: delegation as a tool for models.
@@ -40,6 +41,7 @@
 
 pub mod basis;
 pub mod compose;
+pub mod continuable;
 pub mod depth;
 pub mod descriptor;
 pub mod error;
@@ -57,6 +59,9 @@ pub mod tool;
 pub use self::{
     basis::Basis,
     compose::Composition,
+    continuable::{
+        CONTINUATIONS_SERVICE, ContinuationError, Continuations, StartContinuable, Started,
+    },
     depth::Depth,
     error::ChildError,
     fork::{Fork, fork},

@@ -10,7 +10,7 @@ use playhouse_plugin_api::{
 };
 
 use crate::{
-    ChildError, ChildOptions, ChildProviders, Fork, Slots, Spawn, ToolConfig,
+    ChildError, ChildOptions, ChildProviders, Continuations, Fork, Slots, Spawn, ToolConfig,
     descriptor::DESCRIPTOR_KIND, spawn::SPAWN, subagent_tool,
 };
 
@@ -130,6 +130,7 @@ impl Plugin for Subagents {
             providers.register(&ctx.scope, Arc::new(fork))?;
             let service = Arc::new(providers.clone());
             ctx.services.provide(&ctx.scope, SUBAGENTS_SERVICE, service)?;
+            Continuations::host(&ctx, providers.clone(), plugin.slots)?;
             let tool = subagent_tool(providers, plugin.tool);
             ctx.tie(world.tools.registry().register(&world.scope, tool)?)?;
             Ok(())
