@@ -79,6 +79,10 @@ impl<F: ?Sized + Send + Sync + 'static> Listeners<F> {
         admitted.map(|entry| entry.listener.clone()).collect()
     }
 
+    fn all(&self) -> Vec<Arc<F>> {
+        self.0.load().iter().map(|entry| entry.listener.clone()).collect()
+    }
+
     fn none_admitted(&self, scope: &Scope) -> bool {
         !self.0.load().iter().any(|entry| scope.is_within(entry.scope))
     }
@@ -242,7 +246,16 @@ impl<I: 'static> Notify<I> {
 
     /// Tells the listeners that `scope` admits.
     pub fn tell(&self, scope: &Scope, event: &I) {
-        for listener in self.listeners.admitted(scope) {
+        Self::tell_these(&self.listeners.admitted(scope), event);
+    }
+
+    /// Tells all listeners, whatever their scope: for what is no agent's.
+    pub fn tell_everyone(&self, event: &I) {
+        Self::tell_these(&self.listeners.all(), event);
+    }
+
+    fn tell_these(listeners: &[Arc<NotifyFn<I>>], event: &I) {
+        for listener in listeners {
             let told = std::panic::catch_unwind(AssertUnwindSafe(|| listener(event)));
             if let Err(panic) = told {
                 tracing::error!(panic = panic_text(&*panic), "a listener panicked");
@@ -311,6 +324,23 @@ mod tests {
         assert_eq!(point.run(&scope, "x".into(), base).await.unwrap(), "a(b([xab]))");
         scope.close();
         assert_eq!(point.run(&scope, "x".into(), base).await.unwrap(), "[x]");
+    }
+
+    #[test]
+    fn what_is_no_agents_is_told_to_listeners_of_all_scopes() {
+        let root = Scope::root("root");
+        let (one, other) = (root.child("one").unwrap(), root.child("other").unwrap());
+        let point = Notify::<&str>::new();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        for scope in [&one, &other] {
+            let (told, name) = (told.clone(), scope.name().to_owned());
+            point
+                .add(scope, move |event| told.lock().unwrap().push(format!("{name}:{event}")))
+                .unwrap();
+        }
+        point.tell(&one, &"a");
+        point.tell_everyone(&"b");
+        assert_eq!(*told.lock().unwrap(), ["one:a", "one:b", "other:b"]);
     }
 
     #[test]

@@ -153,6 +153,17 @@ impl Scope {
         });
     }
 
+    /// Runs `task` to its end, also past the closing of the scope: [`Scope::close_and_wait`] waits for
+    /// it. For work that has to be wound up in order; it watches the scope's token itself, and must
+    /// end soon after that fires.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn spawn_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(task);
+    }
+
     /// Closes the scope: scopes below it first, then its registrations, newest first. Idempotent. A
     /// step that panics does not keep the others from running.
     pub fn close(&self) {
@@ -289,5 +300,19 @@ mod tests {
         let scope = Scope::root("root");
         scope.spawn(std::future::pending());
         scope.close_and_wait().await;
+    }
+
+    #[tokio::test]
+    async fn closing_waits_for_work_that_winds_itself_up() {
+        let (seen, step) = recorder();
+        let scope = Scope::root("root");
+        let closing = scope.cancel_token().clone();
+        scope.spawn_to_end(async move {
+            closing.cancelled().await;
+            tokio::task::yield_now().await;
+            step("wound up")();
+        });
+        scope.close_and_wait().await;
+        assert_eq!(*seen.lock().unwrap(), ["wound up"]);
     }
 }

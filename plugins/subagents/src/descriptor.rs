@@ -174,31 +174,17 @@ impl Descriptor {
         wire.checked().map(Some).map_err(|cause| corrupt(cause.to_owned()))
     }
 
-    /// Who a session is, for whoever would drive it: the first descriptor of its own suffix.
+    /// Who a session is: the first descriptor of its own suffix.
     ///
     /// # Errors
     ///
     /// As [`Descriptor::read`].
     pub fn of(log: &Log, inherited_event_count: Seq) -> Result<Option<Self>, CorruptDescriptor> {
-        match own_suffix(log, inherited_event_count).next() {
-            Some((seq, body)) => Self::read(seq, body),
-            None => Ok(None),
-        }
-    }
-
-    /// Who a session is, for whoever lists it: the last descriptor of its own suffix.
-    ///
-    /// # Errors
-    ///
-    /// As [`Descriptor::read`].
-    pub fn last_of(
-        log: &Log,
-        inherited_event_count: Seq,
-    ) -> Result<Option<Self>, CorruptDescriptor> {
-        match own_suffix(log, inherited_event_count).next_back() {
-            Some((seq, body)) => Self::read(seq, body),
-            None => Ok(None),
-        }
+        let own = log.range(inherited_event_count..log.len());
+        let mut said = own.filter(|event| {
+            matches!(&event.body, EventBody::Custom { kind, .. } if &**kind == DESCRIPTOR_KIND)
+        });
+        said.next().map_or(Ok(None), |event| Self::read(event.seq, &event.body))
     }
 
     /// The event that records it.
@@ -206,16 +192,6 @@ impl Descriptor {
         let data = serde_json::to_value(Wire::of(self));
         NewEvent::custom(DESCRIPTOR_KIND, data.expect("strings and lists of strings are JSON"))
     }
-}
-
-fn own_suffix(
-    log: &Log,
-    inherited_event_count: Seq,
-) -> impl DoubleEndedIterator<Item = (Seq, &EventBody)> {
-    let own = log.range(inherited_event_count..log.len());
-    own.map(|event| (event.seq, &event.body)).filter(
-        |(_, body)| matches!(body, EventBody::Custom { kind, .. } if &**kind == DESCRIPTOR_KIND),
-    )
 }
 
 impl Wire {
@@ -368,7 +344,7 @@ mod tests {
 
         #[test]
         fn orchestration_1_5_only_the_own_suffix_says_who_a_session_is() {
-            let names = ["ancestor", "first", "last"];
+            let names = ["ancestor", "first", "second"];
             let log: Log = (0..)
                 .zip(names)
                 .map(|(seq, name)| Arc::new(Descriptor::one_shot(name, None).event().at(seq, 0)))
@@ -376,9 +352,7 @@ mod tests {
             let named = |found: Result<Option<Descriptor>, _>| found.unwrap().map(|d| d.provider);
             assert_eq!(named(Descriptor::of(&log, 0)).as_deref(), Some("ancestor"));
             assert_eq!(named(Descriptor::of(&log, 1)).as_deref(), Some("first"));
-            assert_eq!(named(Descriptor::last_of(&log, 1)).as_deref(), Some("last"));
             assert_eq!(named(Descriptor::of(&log, 3)), None);
-            assert_eq!(named(Descriptor::last_of(&log, 3)), None);
         }
     }
 }

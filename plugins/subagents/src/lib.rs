@@ -5,7 +5,8 @@
 //! (the parent's unless told otherwise; its closing disposes the child), the *runtime parent* that
 //! is told of it, and the supervisor that restarts it.
 //!
-//! - [`provider`]: the seam. A [`ChildProvider`] starts children, [`ChildProviders`] knows them all.
+//! - [`provider`], [`providers`] and [`mod@request`]: the seam. A [`ChildProvider`] starts children,
+//!   [`ChildProviders`] knows them all, a [`ChildRequest`] says what is wanted.
 //! - [`mod@spawn`] and [`mod@fork`]: the providers of this library, which make an agent in this
 //!   process: a fresh one, or one that begins with what its parent has completed.
 //! - [`compose`] and [`depth`]: what is put into a child's scope, and how deep it may stand.
@@ -13,6 +14,7 @@
 //! - [`descriptor`]: who a stored session is.
 //! - [`run`]: what a started child is to its starter, and what became of it.
 //! - [`continuable`]: children that can be sent to again, also after a restart.
+//! - [`listing`]: who an agent's children are, live and stored.
 //! - [`lifecycle`]: who is told that children begin and end.
 //! - [`slots`]: how many children may live at once.
 //! - [`tool`]: delegation as a tool for models.
@@ -47,8 +49,11 @@ pub mod descriptor;
 pub mod error;
 pub mod fork;
 pub mod lifecycle;
+pub mod listing;
 pub mod plugin;
 pub mod provider;
+pub mod providers;
+pub mod request;
 pub mod run;
 pub mod slots;
 pub mod spawn;
@@ -65,11 +70,14 @@ pub use self::{
     depth::Depth,
     error::ChildError,
     fork::{Fork, fork},
-    lifecycle::{Lifecycle, RunEnded, RunStarted},
+    lifecycle::{Lifecycle, ProviderNotice, RunEnded, RunId, RunStarted},
+    listing::{Activity, ChildRow, Diagnostic, Known, ListError, list_children, list_descendants},
     plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},
-    provider::{Capabilities, ChildOptions, ChildProvider, ChildProviders, ChildRequest},
+    provider::{Capabilities, ChildProvider},
+    providers::ChildProviders,
+    request::{ChildOptions, ChildRequest},
     run::{ChildResult, Run, StopReason},
     slots::{Slot, Slots},
     spawn::{Spawn, spawn},
-    tool::{ToolConfig, subagent_tool},
+    tool::{Background, DepthLimit, ToolConfig, mount_tool},
 };

@@ -135,6 +135,40 @@ impl Run {
     }
 }
 
+/// A run that is disposed even if whoever waits for it is dropped.
+pub(crate) struct DisposedOnDrop(Run);
+
+impl DisposedOnDrop {
+    pub(crate) fn new(run: Run) -> Self {
+        Self(run)
+    }
+}
+
+impl std::ops::Deref for DisposedOnDrop {
+    type Target = Run;
+
+    fn deref(&self) -> &Run {
+        &self.0
+    }
+}
+
+impl Drop for DisposedOnDrop {
+    fn drop(&mut self) {
+        // Over, or abandoned: then nobody waits for it, and it goes all the same.
+        if self.0.disposal.peek().is_some() {
+            return;
+        }
+        let run = self.0.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Err(failure) = run.dispose().await {
+                    tracing::warn!(child = %run.id(), %failure, "an abandoned child's disposal failed");
+                }
+            });
+        }
+    }
+}
+
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run").field("id", &self.id).finish_non_exhaustive()

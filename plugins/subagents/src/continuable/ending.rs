@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use playhouse_messages::{
     chunk::Failure,
     consumed::ConsumedWork,
-    content::{ContentBlock, joined_text},
+    content::ContentBlock,
     event::{CancelCause, EventBody, InboxTarget, Seq, TurnEndReason},
     id::{MessageId, SessionId},
     log::Log,
@@ -15,10 +15,10 @@ use playhouse_messages::{
 use playhouse_plugin_api::agent::{Agent, Disposal};
 
 use super::{
-    machine::{Epoch, Input},
+    machine::Input,
     shell::{Delivery, Resident, Shell, deliver},
 };
-use crate::{ChildResult, RunEnded, StopReason};
+use crate::{ChildResult, Lifecycle, StopReason};
 
 /// The source kind of a report.
 pub const REPORT_KIND: &str = "subagent-report";
@@ -133,17 +133,27 @@ impl Shell {
         self.input(Input::Noticed { child, epoch, at });
         self.look_at(&to);
     }
+}
 
-    /// The epoch is over: its listeners are told.
-    pub fn ended(&self, child: &SessionId, epoch: Epoch, told: bool) {
-        let Some(resident) = self.forget(child, epoch).filter(|_| told) else { return };
-        let end = resident.end.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let (stop_reason, output) =
-            end.map_or((StopReason::Error, Vec::new()), |end| (end.stop_reason, end.output));
-        let last_message = Some(joined_text(&output)).filter(|text| !text.is_empty());
-        let run = resident.started.clone();
-        let ended = RunEnded { run, stop_reason, last_message };
-        self.providers.lifecycle().ended.tell(resident.started.parent.scope(), &ended);
+impl Resident {
+    pub fn began(&self, lifecycle: &Lifecycle) {
+        let (parent, provider) = (self.parent.clone(), self.provider.clone());
+        let run = lifecycle.begin(parent, provider, self.handle.id(), true);
+        *self.started.lock().unwrap_or_else(PoisonError::into_inner) = Some(run);
+    }
+
+    /// Tells listeners, if they were told of the beginning.
+    pub fn ended(&self, lifecycle: &Lifecycle) {
+        let run = self.started.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let result = end.map(|end| {
+            let mut result = ChildResult::new(end.stop_reason);
+            result.output = end.output;
+            result
+        });
+        if let Some(run) = run {
+            lifecycle.end(run, result.as_ref());
+        }
     }
 }
 

@@ -26,7 +26,7 @@ impl Continuations {
         ctx.scope.on_close(move || {
             let world = unloaded.0.world.clone();
             let _inside = runtime.enter();
-            world.scope.spawn(async move {
+            world.scope.spawn_to_end(async move {
                 if let Err(error) = unloaded.drain().await {
                     tracing::warn!(%error, "continuable sub-agents of a plugin that goes");
                 }

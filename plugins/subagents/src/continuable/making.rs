@@ -24,7 +24,7 @@ use super::{
     watching::watch_child,
 };
 use crate::{
-    Basis, ChildError, ChildOptions, Composition, Depth, RunStarted, Slot,
+    Basis, ChildError, ChildOptions, Composition, Depth, Slot,
     compose::{child_of, child_options, record},
     descriptor::{Descriptor, Recipe, Route},
 };
@@ -152,11 +152,18 @@ impl Shell {
             Err(error) => return self.input(Input::Made { child, epoch, made: Err(error) }),
         };
         let agent = handle.agent().clone();
-        let (parent, id) = (delivery.caller.clone(), child.clone());
-        let started = RunStarted { parent, provider, id, local: true };
-        let (look, end) = (watch::Sender::new(()), Mutex::default());
+        let look = watch::Sender::new(());
         let looks = look.subscribe();
-        let resident = Resident { epoch, handle, from, started, look, end };
+        let resident = Resident {
+            epoch,
+            handle,
+            from,
+            parent: delivery.caller.clone(),
+            provider,
+            started: Mutex::default(),
+            look,
+            end: Mutex::default(),
+        };
         self.installed(child.clone(), Arc::new(resident));
         self.input(Input::Made { child, epoch, made: Ok(accepted) });
         self.spawn(|shell| watch_child(shell, agent, epoch, looks));

@@ -60,7 +60,10 @@ pub(super) struct Resident {
     pub handle: AgentHandle,
     /// Where the epoch begins in its log.
     pub from: Seq,
-    pub started: RunStarted,
+    pub parent: Agent,
+    pub provider: String,
+    /// What listeners were told, if they were.
+    pub started: Mutex<Option<RunStarted>>,
     /// Asks its watcher to look again.
     pub look: watch::Sender<()>,
     pub end: Mutex<Option<EpochEnd>>,
@@ -242,8 +245,7 @@ impl Shell {
             }
             Effect::Started { child, epoch } => {
                 if let Some(resident) = self.resident(&child, epoch) {
-                    let RunStarted { parent, .. } = &resident.started;
-                    self.providers.lifecycle().started.tell(parent.scope(), &resident.started);
+                    resident.began(self.providers.lifecycle());
                 }
             }
             Effect::Send { child, epoch, op } => {
@@ -309,7 +311,11 @@ impl Shell {
                     self.spawn(|shell| shell.notify(child, resident, to, message, wake));
                 }
             }
-            Effect::Ended { child, epoch, told } => self.ended(&child, epoch, told),
+            Effect::Ended { child, epoch } => {
+                if let Some(resident) = self.forget(&child, epoch) {
+                    resident.ended(self.providers.lifecycle());
+                }
+            }
             Effect::Drained { drain, failures } => {
                 if let Some(reply) = self.state().drains.remove(&drain) {
                     let _ = reply.send(failures);
@@ -332,8 +338,7 @@ impl Shell {
         self.state().makings.remove(&epoch);
     }
 
-    /// A child's epoch is over, also one that listeners were never told of.
-    pub fn forget(&self, child: &SessionId, epoch: Epoch) -> Option<Arc<Resident>> {
+    fn forget(&self, child: &SessionId, epoch: Epoch) -> Option<Arc<Resident>> {
         let mut state = self.state();
         match state.residents.get(child) {
             Some(resident) if resident.epoch == epoch => state.residents.remove(child),
@@ -353,7 +358,7 @@ impl Shell {
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        self.world.scope.spawn(task(self.clone()));
+        self.world.scope.spawn_to_end(task(self.clone()));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

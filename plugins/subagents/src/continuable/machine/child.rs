@@ -26,8 +26,6 @@ pub(super) struct Child {
     pub owned: BTreeSet<SessionId>,
     /// Somebody was told that a message was accepted, and so is to be told how it ended.
     pub announced: bool,
-    /// Listeners were told that it began, and so are to be told that it ended.
-    pub started: bool,
     /// Somebody above has interrupted it in this epoch.
     pub interrupted: bool,
     /// What is on its way.
@@ -69,7 +67,6 @@ impl Child {
             quiet: None,
             owned: BTreeSet::new(),
             announced: false,
-            started: false,
             interrupted: false,
             head: Some(op),
             queue,

@@ -121,8 +121,7 @@ impl Machine {
     pub(super) fn release(&mut self, id: &SessionId) {
         let Some(mut child) = self.children.remove(id) else { return };
         if !matches!(child.phase, Phase::Making { .. }) {
-            let (child, epoch, told) = (id.clone(), child.epoch, child.started);
-            self.out.push(Effect::Ended { child, epoch, told });
+            self.out.push(Effect::Ended { child: id.clone(), epoch: child.epoch });
         }
         let parent = child.lineage.first().cloned();
         if let Some(parent) = parent.as_ref().and_then(|parent| self.children.get_mut(parent)) {

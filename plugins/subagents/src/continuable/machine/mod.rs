@@ -151,7 +151,6 @@ impl Machine {
             return self.close(id, at.is_none());
         }
         let Some(child) = self.children.get_mut(id) else { return };
-        child.started = true;
         self.out.push(Effect::Started { child: id.clone(), epoch });
         match at {
             Some(at) => {

@@ -99,8 +99,8 @@ pub(in super::super) enum Effect {
         wake: bool,
         interrupted: bool,
     },
-    /// The child's epoch is over; whether its beginning was told.
-    Ended { child: SessionId, epoch: Epoch, told: bool },
+    /// The child's epoch is over.
+    Ended { child: SessionId, epoch: Epoch },
     /// A drain is over.
     Drained { drain: OpId, failures: Vec<String> },
 }

@@ -1,10 +1,11 @@
 //! The tools by which models talk to continuable children, and these to their parents.
 //!
-//! All agents of the harness see `send_message`, `interrupt_agent` and `wait_agent`; `report` is in
+//! All agents of the harness see `send_message`, `interrupt_agent`, `list_agents` and `wait_agent`; `report` is in
 //! the scope of continuable children alone, and so exempt from their tool filters. None of them is
 //! parallel: they change what the caller owns, or wait for it.
 
 mod interrupt;
+mod list;
 mod report;
 mod send;
 mod wait;
@@ -20,6 +21,7 @@ use playhouse_plugin_api::{
 
 pub use self::{
     interrupt::{INTERRUPT_TOOL, interrupt_tool},
+    list::{LIST_TOOL, list_tool},
     report::{REPORT_ORDER, REPORT_SECTION, REPORT_TOOL, report_tool},
     send::{SEND_TOOL, send_tool},
     wait::{WAIT_MS_DEFAULT, WAIT_MS_MAX, WAIT_TOOL, wait_tool},
@@ -29,8 +31,12 @@ use super::{Continuations, ReportDelivery};
 /// Registers all of them until the plugin's scope closes.
 pub(super) fn register(ctx: &PluginContext, service: &Continuations) -> Result<(), Failure> {
     let world = ctx.world()?;
-    let tools: [Arc<dyn Tool>; 3] =
-        [send_tool(service.clone()), interrupt_tool(service.clone()), wait_tool(service.clone())];
+    let tools: [Arc<dyn Tool>; 4] = [
+        send_tool(service.clone()),
+        interrupt_tool(service.clone()),
+        list_tool(service.clone()),
+        wait_tool(service.clone()),
+    ];
     for tool in tools {
         ctx.tie(world.tools.registry().register(&world.scope, tool)?)?;
     }
