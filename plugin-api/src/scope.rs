@@ -6,6 +6,7 @@
 //! boundary.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -40,8 +41,8 @@ struct Inner {
 #[derive(Default)]
 struct Unwind {
     next: u64,
-    /// Run newest first.
-    steps: Vec<(u64, Box<dyn FnOnce() + Send>)>,
+    /// Run newest first. By key, so that one among thousands is removed at its own cost.
+    steps: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
 }
 
 /// The scope was closed, so nothing can be registered in it.
@@ -137,7 +138,7 @@ impl Scope {
         };
         let key = unwind.next;
         unwind.next += 1;
-        unwind.steps.push((key, Box::new(step)));
+        unwind.steps.insert(key, Box::new(step));
         Ok(Registration { scope: Arc::downgrade(&self.0), key })
     }
 
@@ -211,11 +212,10 @@ impl Registration {
         let step = {
             let mut unwind = inner.unwind.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(unwind) = unwind.as_mut() else { return };
-            let position = unwind.steps.iter().position(|(key, _)| *key == self.key);
-            position.map(|position| unwind.steps.remove(position))
+            unwind.steps.remove(&self.key)
         };
         // Outside the lock: the step may register or remove in the same scope.
-        if let Some((_, step)) = step {
+        if let Some(step) = step {
             step();
         }
     }

@@ -20,6 +20,7 @@ use playhouse_plugin_api::{
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
     fork::ForkPoint,
     plugin::Plugin,
+    registry::CancellingTree,
     store::EventBatch,
     tool::Tool,
     watch,
@@ -127,9 +128,10 @@ impl Harness {
         self.inner.world.agents.children(id)
     }
 
-    /// Cancels an agent and all below it; returns how many were reached, once all were.
-    pub fn cancel_tree(&self, agent: &Agent, cause: CancelCause) -> usize {
-        self.inner.world.agents.cancel_tree(agent, &cause)
+    /// Cancels an agent and all below it, at once; await what is returned to know that all of them
+    /// have come to rest. See [`Agent::cancel_tree`].
+    pub fn cancel_tree(&self, agent: &Agent, cause: CancelCause) -> CancellingTree {
+        self.inner.world.agents.cancel_tree(agent, cause)
     }
 
     /// Registers a tool for all agents.
