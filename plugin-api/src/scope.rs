@@ -10,7 +10,7 @@ use std::{
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -34,6 +34,8 @@ struct Inner {
     parent: Option<Scope>,
     cancel: CancelToken,
     tasks: TaskTracker,
+    /// How many scopes of the whole tree are open.
+    open: Arc<AtomicUsize>,
     /// `None` once closed.
     unwind: Mutex<Option<Unwind>>,
 }
@@ -63,31 +65,46 @@ impl ScopeClosed {
 impl Scope {
     /// A scope without a parent.
     pub fn root(name: impl Into<String>) -> Self {
-        Self::new(name.into(), None, CancelToken::new())
+        Self::new(name.into(), None, CancelToken::new(), Arc::default())
     }
 
     /// A scope below this one. Closing this one closes it first.
     pub fn child(&self, name: impl Into<String>) -> Result<Self, ScopeClosed> {
-        let child = Self::new(name.into(), Some(self.clone()), self.0.cancel.child());
+        let (cancel, open) = (self.0.cancel.child(), self.0.open.clone());
+        let child = Self::new(name.into(), Some(self.clone()), cancel, open);
         let weak = Arc::downgrade(&child.0);
-        let registration = self.on_close(move || {
+        let closing = self.on_close(move || {
             if let Some(child) = weak.upgrade() {
                 Self(child).close();
             }
-        })?;
+        });
+        let registration = match closing {
+            Ok(registration) => registration,
+            Err(closed) => {
+                child.close();
+                return Err(closed);
+            }
+        };
         // Closed alone, the child leaves nothing behind in its parent.
         child.on_close(move || registration.remove())?;
         Ok(child)
     }
 
-    fn new(name: String, parent: Option<Self>, cancel: CancelToken) -> Self {
+    fn new(
+        name: String,
+        parent: Option<Self>,
+        cancel: CancelToken,
+        open: Arc<AtomicUsize>,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::new(Inner {
             id: ScopeId(NEXT.fetch_add(1, Ordering::Relaxed)),
             name,
             parent,
             cancel,
             tasks: TaskTracker::new(),
+            open,
             unwind: Mutex::new(Some(Unwind::default())),
         }))
     }
@@ -127,6 +144,16 @@ impl Scope {
         self.unwind().is_some()
     }
 
+    /// How many scopes are open in the whole tree that this one is part of.
+    pub fn open_scopes(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed)
+    }
+
+    /// How many registrations it holds itself, its scopes below counted as one each.
+    pub fn registrations(&self) -> usize {
+        self.unwind().as_ref().map_or(0, |unwind| unwind.steps.len())
+    }
+
     /// Runs `step` when the scope closes, newest first, unless it is removed before.
     pub fn on_close(
         &self,
@@ -158,6 +185,9 @@ impl Scope {
     /// step that panics does not keep the others from running.
     pub fn close(&self) {
         let steps = self.unwind().take();
+        if steps.is_some() {
+            self.0.open.fetch_sub(1, Ordering::Relaxed);
+        }
         self.0.tasks.close();
         self.0.cancel.cancel(CancelCause::Disposed);
         for (_, step) in steps.into_iter().flat_map(|unwind| unwind.steps.into_iter().rev()) {
@@ -264,14 +294,18 @@ mod tests {
         let root = Scope::root("root");
         root.on_close(step("root")).unwrap();
         let gone = root.child("gone").unwrap();
+        assert_eq!((root.registrations(), gone.open_scopes()), (2, 2));
         gone.close();
-        assert_eq!(root.unwind().as_ref().unwrap().steps.len(), 1);
+        gone.close();
+        assert_eq!((root.registrations(), root.open_scopes()), (1, 1));
+        assert!(gone.child("below").is_err() && root.open_scopes() == 1);
         let child = root.child("child").unwrap();
         child.on_close(step("child")).unwrap();
         assert!(child.is_within(root.id()) && !root.is_within(child.id()));
         root.close();
         assert!(!child.is_open() && child.cancel_token().is_cancelled());
         assert_eq!(*seen.lock().unwrap(), ["child", "root"]);
+        assert_eq!(root.open_scopes(), 0);
     }
 
     #[test]

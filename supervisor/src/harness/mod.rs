@@ -34,6 +34,7 @@ use crate::{
         disposal::{self, STORE_TIMEOUT, in_time, store_failure},
         maker::Maker,
     },
+    children::count,
     plugin_host::{HostError, PluginHandle, Plugins},
     providers::ProvidersRootMessage,
     restart_policy::RestartBook,
@@ -149,6 +150,13 @@ impl Harness {
     /// How many actors of agents and providers died and were started again.
     pub fn restarts(&self) -> u64 {
         self.inner.book.restarts()
+    }
+
+    /// How many actors it has: of agents, of provider routes and of plugins, with those that keep
+    /// them.
+    pub fn actors(&self) -> usize {
+        let Inner { root, providers, plugins, .. } = &*self.inner;
+        [root.get_cell(), providers.get_cell(), plugins.root()].iter().map(count).sum()
     }
 
     /// What agents and plugins share.
