@@ -355,7 +355,7 @@ async fn a_child_that_is_being_made_is_reached_by_cancel_disposal_and_shutdown()
 
     let (entered, made) = making(family.root());
     entered.notified().await;
-    assert_eq!(harness.cancel_tree(family.root(), CancelCause::User), 2);
+    assert_eq!(harness.cancel_tree(family.root(), CancelCause::User).reached(), 2);
     assert_eq!(aborted(made.await.unwrap()), "ABORTED");
 
     let parent = family.stage.another().await.unwrap();
@@ -438,7 +438,8 @@ fn a_cancel_of_the_tree_at_any_moment_of_a_spawn_ends_the_child_or_comes_before_
             let spawning =
                 tokio::spawn(async move { spawn(&world, ChildRequest::new(&root, "work")).await });
             polls(count).await;
-            let reached = family.stage.harness().cancel_tree(family.root(), CancelCause::User);
+            let reached =
+                family.stage.harness().cancel_tree(family.root(), CancelCause::User).reached();
             family.stage.gate("work").open();
             let stopped = match spawning.await.unwrap() {
                 Ok(run) => run.result().await.unwrap().stop_reason,
@@ -860,11 +861,17 @@ mod anchors {
         let elsewhere = apart(&other).await.unwrap();
         family.stage.gate("shut").arrived(5).await;
 
-        let reached = family.stage.harness().cancel_tree(family.root(), CancelCause::User);
-        assert_eq!(reached, 4, "the root, its child, and two grandchildren");
+        let cancelling = family.stage.harness().cancel_tree(family.root(), CancelCause::User);
+        assert_eq!(cancelling.reached(), 4, "the root, its child, and two grandchildren");
+        for run in [&child, &grandchild, &orphan] {
+            let token = run.agent().unwrap().cell().token();
+            assert!(token.is_cancelled(), "at once, without a wait");
+        }
+        let cancelled = cancelling.await;
+        assert_eq!((cancelled.reached, cancelled.unfinished), (4, vec![]));
         for run in [&child, &grandchild, &orphan] {
             let agent = run.agent().unwrap();
-            assert!(agent.cell().token().is_cancelled(), "at once, without a wait");
+            assert_eq!(agent.status(), Status::Idle);
             assert_eq!(run.result().await.unwrap().stop_reason, StopReason::Aborted);
             assert_eq!(last_turn(agent), Some(TurnEndReason::Aborted(CancelCause::Parent)));
         }

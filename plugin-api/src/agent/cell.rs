@@ -41,7 +41,8 @@ pub struct AgentCell {
     cancel: Mutex<CancelState>,
     pub(super) status: watch::Sender<Status>,
     disposed: watch::Sender<Disposal>,
-    pub(super) errors: broadcast::Sender<AgentFault>,
+    /// Made for the first who listens: its ring is larger than the rest of the cell.
+    errors: OnceLock<broadcast::Sender<AgentFault>>,
     attempts: AtomicU64,
     /// The length of its log when it was put into the world.
     born: Seq,
@@ -148,7 +149,7 @@ impl AgentCell {
             }),
             status: watch::Sender::new(Status::Idle),
             disposed: watch::Sender::new(Disposal::Live),
-            errors: broadcast::Sender::new(ERRORS_KEPT),
+            errors: OnceLock::new(),
             attempts: AtomicU64::new(0),
             held: AtomicBool::new(true),
             end: OnceLock::new(),
@@ -290,10 +291,17 @@ impl AgentCell {
         let _ = self.end.set(end);
     }
 
+    /// Reads failures along from here.
+    pub(super) fn errors(&self) -> broadcast::Receiver<AgentFault> {
+        self.errors.get_or_init(|| broadcast::Sender::new(ERRORS_KEPT)).subscribe()
+    }
+
     /// Tells subscribers of a failure.
     pub fn tell_error(&self, fault: AgentFault) {
         // Nobody has to listen.
-        let _ = self.errors.send(fault);
+        if let Some(errors) = self.errors.get() {
+            let _ = errors.send(fault);
+        }
     }
 
     /// What the current step was assembled from.

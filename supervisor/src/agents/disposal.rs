@@ -1,6 +1,6 @@
 //! How agents end: top down they are told, bottom up they are released.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use playhouse_messages::{
     chunk::Failure,
@@ -13,6 +13,7 @@ use playhouse_plugin_api::{
     agent::{Agent, Disposal},
     creation::AgentHandle,
     points::Disposing,
+    registry::UnderWay,
     session::SessionCell,
     slot::{Gone, Slot},
     store::{EventBatch, SessionWriter, StoreError},
@@ -113,26 +114,19 @@ fn note(world: &World, cell: &SessionCell, failure: &Failure) -> Result<(), Fail
 /// Disposes the agents whose owner is the agent's scope, or one below it. All are told first; those
 /// that are being made are given up, and their creations undo themselves.
 async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
-    let mut changes = world.agents.watch();
-    let mut done: Vec<Agent> = vec![agent.clone()];
+    let mut done = HashSet::from([agent.clone()]);
     let mut failures = Vec::new();
     loop {
-        changes.borrow_and_update();
         let (mut owned, making) = world.agents.owned(agent.scope().id());
         owned.retain(|owned| !done.contains(owned));
         if owned.is_empty() && making.is_empty() {
             return combined(agent, failures);
         }
         for making in &making {
-            making.cancel.cancel(CancelCause::Disposed);
+            making.give_up(CancelCause::Disposed);
         }
         for child in &owned {
             child.cancel_with(CancelCause::Disposed, keep_inbox);
-        }
-        if owned.is_empty() {
-            // The registry outlives the wait: the world holds it.
-            let _ = changes.changed().await;
-            continue;
         }
         let ends = owned.iter().map(|child| async move {
             let child = AgentHandle::new(child.clone());
@@ -141,6 +135,7 @@ async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result
         for ended in futures::future::join_all(ends).await {
             failures.extend(ended.err());
         }
+        futures::future::join_all(making.iter().map(UnderWay::over)).await;
         done.extend(owned);
     }
 }
