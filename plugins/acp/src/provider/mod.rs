@@ -6,7 +6,7 @@ mod drive;
 mod environment;
 mod group;
 mod process;
-#[cfg(all(test, unix))]
+#[cfg(all(test, target_os = "linux"))]
 mod tests;
 
 use std::sync::Arc;
