@@ -3,6 +3,10 @@
 #![warn(missing_docs)]
 
 pub mod provider;
+pub mod server;
 pub mod wire;
 
-pub use self::provider::{AcpConfig, AcpProvider, Permission};
+pub use self::{
+    provider::{AcpConfig, AcpProvider, Permission},
+    server::AcpServer,
+};
