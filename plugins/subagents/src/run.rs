@@ -261,6 +261,20 @@ impl ChildResult {
         (result, ran)
     }
 
+    /// With this output.
+    #[must_use]
+    pub fn saying(mut self, output: Vec<ContentBlock>) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// With what went wrong, cut at [`DIAGNOSTIC_BYTES_MAX`].
+    #[must_use]
+    pub fn diagnosed(mut self, diagnostic: impl Into<String>) -> Self {
+        self.diagnostic = Some(cut(diagnostic.into()));
+        self
+    }
+
     /// The output's text.
     pub fn text(&self) -> String {
         joined_text(&self.output)
