@@ -91,7 +91,10 @@ impl<F: ?Sized + Send + Sync + 'static> Listeners<F> {
     }
 
     fn all(&self) -> Vec<Arc<F>> {
-        self.0.load().iter().map(|entry| entry.listener.clone()).collect()
+        let layers = self.read();
+        let mut all: Vec<_> = layers.values().flatten().collect();
+        all.sort_by_key(|entry| entry.place);
+        all.into_iter().map(|entry| entry.listener.clone()).collect()
     }
 
     fn none_admitted(&self, scope: &Scope) -> bool {
