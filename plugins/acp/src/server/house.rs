@@ -355,7 +355,8 @@ impl House {
         let seats: Vec<_> = self.seats().values().cloned().collect();
         for seat in &seats {
             seat.slot().cancel();
-            seat.agent.cancel_tree(&CancelCause::User);
+            // The tokens fire now; what they end is waited for below.
+            drop(seat.agent.cancel_tree(CancelCause::User));
         }
         let quiet = join_all(seats.iter().map(|seat| async {
             let _ = seat.agent.when_idle().await;
