@@ -122,7 +122,8 @@ impl Activity {
                 self.last_error = (!well).then(|| brief(&why(&end.reason), BRIEF));
             }
             body => {
-                if let Some(descriptor) = Descriptor::read(body) {
+                // Of a fork's, its own comes last.
+                if let Ok(Some(descriptor)) = Descriptor::read(event.seq, body) {
                     self.label = descriptor.label.map(|label| brief(&label, BRIEF));
                 }
             }
