@@ -10,7 +10,7 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::{Composition, PresetError};
+use crate::{Composition, PresetError, RowFactories, generation::unknown_factory};
 
 /// The file with a preset's rows.
 pub const COMPOSITION_FILE: &str = "composition.toml";
@@ -89,6 +89,23 @@ pub enum State {
         /// What is wrong.
         reason: String,
     },
+}
+
+impl Preset {
+    /// The same preset, broken if it names a row that nobody makes.
+    #[must_use]
+    pub fn checked(mut self, rows: &RowFactories) -> Self {
+        let unknown = match &self.state {
+            State::Ready(composition) => {
+                composition.factories().find(|name| rows.get(name).is_none())
+            }
+            State::Broken { .. } => None,
+        };
+        if let Some(reason) = unknown.map(|name| unknown_factory(rows, name)) {
+            self.state = State::Broken { reason };
+        }
+        self
+    }
 }
 
 #[derive(Default, Deserialize)]

@@ -16,9 +16,9 @@ use playhouse_plugin_api::{
 };
 
 use crate::{
-    Composed, Composition, PresetError, Root, RowFactories, author,
+    Composed, PresetError, Root, RowFactories, author,
     discovery::{Preset, State, discover, find},
-    generation::{Generation, Use, unknown_factory},
+    generation::{Generation, Use},
     selected::{is_blank, selected_preset, selection},
 };
 
@@ -115,7 +115,13 @@ impl Presets {
         }
     }
 
-    async fn preset_at(&self, at: &ForkPoint) -> Result<Option<String>, PresetError> {
+    /// The preset that a session, live or stored, has at a point of its log: that of the last
+    /// selection, else that of its header.
+    ///
+    /// # Errors
+    ///
+    /// The store's if the session cannot be read.
+    pub async fn preset_at(&self, at: &ForkPoint) -> Result<Option<String>, PresetError> {
         let world = &self.0.world;
         let (header, log) = match (world.agents.get(&at.session), &world.store) {
             (Some(agent), _) => (agent.session().header().clone(), agent.session().log()),
@@ -178,19 +184,23 @@ impl Presets {
         id: &str,
         new: NewAgent,
     ) -> Result<AgentHandle, PresetError> {
-        let world = &self.0.world;
-        let session = agent.id().clone();
-        if !is_blank(&agent.session().log()) {
-            return Err(PresetError::NotBlank { session: session.to_string() });
+        let (world, session) = (&self.0.world, agent.session());
+        if !is_blank(&session.log()) {
+            return Err(PresetError::NotBlank { session: session.id().to_string() });
         }
         let failed = |code, text: &str| Err(PresetError::Agent(Failure::new(code, text)));
-        if world.store.is_none() {
-            return failed("NO_STORE", "a preset can only be changed in a session that is stored");
+        // A session without any event is nowhere but in its agent: it is made again.
+        if world.store.is_none() && session.log().len() > 0 {
+            return failed("NO_STORE", "the session is not stored, and would lose what it holds");
         }
         let Some(maker) = world.maker.get() else {
             return failed("NO_HARNESS", "no harness makes agents in this world");
         };
-        let mut new = self.compose(id, new).await?.id(session);
+        let mut new = self.compose(id, new).await?.id(session.id().clone());
+        new.runtime_parent = new.runtime_parent.or_else(|| agent.runtime_parent().cloned());
+        new.origin = new.origin.or(session.header().origin);
+        new.delegation_depth = new.delegation_depth.or(session.header().delegation_depth);
+        new.cwd = new.cwd.or_else(|| session.header().cwd.clone());
         let (set_up, id) = (new.set_up.take(), id.to_owned());
         let new = new.set_up(move |agent| {
             let (set_up, id) = (set_up.clone(), id.clone());
@@ -203,7 +213,11 @@ impl Presets {
             }
         });
         agent.dispose_keeping_inbox().await.map_err(PresetError::Agent)?;
-        Ok(maker.resume(new).await?)
+        if session.log().len() > 0 {
+            Ok(maker.resume(new).await?)
+        } else {
+            Ok(maker.create(new).await?)
+        }
     }
 
     /// Copies a preset: see [`author::copy`].
@@ -287,19 +301,8 @@ impl Presets {
         scope.chain().find_map(|scope| table.all.get(&scope.id())?.upgrade())
     }
 
-    /// What only this harness can tell: whether somebody makes the rows that it names.
-    fn checked(&self, mut preset: Preset) -> Preset {
-        let unknown = |composition: &Arc<Composition>| {
-            let rows = &self.0.rows;
-            let unknown = composition.factories().find(|name| rows.get(name).is_none());
-            unknown.map(|name| unknown_factory(rows, name))
-        };
-        if let State::Ready(composition) = &preset.state
-            && let Some(reason) = unknown(composition)
-        {
-            preset.state = State::Broken { reason };
-        }
-        preset
+    fn checked(&self, preset: Preset) -> Preset {
+        preset.checked(&self.0.rows)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
