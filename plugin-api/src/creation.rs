@@ -37,6 +37,8 @@ pub struct NewAgent {
     pub origin: Option<Origin>,
     /// How deep in a tree of delegations it stands; a resume takes the header's word if that is more.
     pub delegation_depth: Option<u32>,
+    /// The preset that it is composed from, for its header.
+    pub agent_preset: Option<String>,
     /// Events to start from; `Some` of none still marks the end of the seed.
     pub seed: Option<Vec<SharedEvent>>,
     /// Runs before it is live.

@@ -197,6 +197,7 @@ impl Creation<'_> {
         header.parent_session.clone_from(&new.runtime_parent);
         header.origin = new.origin;
         header.delegation_depth = new.delegation_depth;
+        header.agent_preset.clone_from(&new.agent_preset);
         header.check().map_err(|fault| Failure::new("INVALID_ARGUMENT", fault.to_string()))?;
         let header = Arc::new(header);
         let log: Log = new.seed.iter().flatten().cloned().collect();
