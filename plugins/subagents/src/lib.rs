@@ -15,6 +15,8 @@
 //! - [`run`]: what a started child is to its starter, and what became of it.
 //! - [`listing`]: who an agent's children are, live and stored.
 //! - [`lifecycle`]: who is told that children begin and end.
+//! - [`group`]: orchestration from code: all of them, the first of them, one for each input, stages,
+//!   retries.
 //! - [`slots`]: how many children may live at once.
 //! - [`tool`]: delegation as a tool for models.
 //! - [`plugin`]: all of it as a plugin.
@@ -46,6 +48,7 @@ pub mod depth;
 pub mod descriptor;
 pub mod error;
 pub mod fork;
+pub mod group;
 pub mod lifecycle;
 pub mod listing;
 pub mod plugin;
@@ -65,6 +68,7 @@ pub use self::{
     depth::Depth,
     error::ChildError,
     fork::{Fork, fork},
+    group::{ChildFailed, ChildGroup, ChildOutcome, ChildRetries, Pipeline},
     lifecycle::{Lifecycle, ProviderNotice, RunEnded, RunId, RunStarted},
     listing::{Activity, ChildRow, Diagnostic, Known, ListError, list_children, list_descendants},
     plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},
