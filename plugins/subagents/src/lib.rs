@@ -13,6 +13,7 @@
 //! - [`structured`]: results by a JSON Schema.
 //! - [`descriptor`]: who a stored session is.
 //! - [`run`]: what a started child is to its starter, and what became of it.
+//! - [`continuable`]: children that can be sent to again, also after a restart.
 //! - [`listing`]: who an agent's children are, live and stored.
 //! - [`lifecycle`]: who is told that children begin and end.
 //! - [`group`]: orchestration from code: all of them, the first of them, one for each input, stages,
@@ -44,6 +45,7 @@
 
 pub mod basis;
 pub mod compose;
+pub mod continuable;
 pub mod depth;
 pub mod descriptor;
 pub mod error;
@@ -65,6 +67,9 @@ pub mod tool;
 pub use self::{
     basis::Basis,
     compose::Composition,
+    continuable::{
+        CONTINUATIONS_SERVICE, ContinuationError, Continuations, StartContinuable, Started,
+    },
     depth::Depth,
     error::ChildError,
     fork::{Fork, fork},

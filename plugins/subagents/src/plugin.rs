@@ -10,8 +10,8 @@ use playhouse_plugin_api::{
 };
 
 use crate::{
-    Background, ChildOptions, ChildProviders, DepthLimit, Fork, Slots, Spawn, ToolConfig,
-    descriptor::DESCRIPTOR_KIND, fork::FORK, mount_tool, spawn::SPAWN,
+    Background, ChildOptions, ChildProviders, Continuations, DepthLimit, Fork, Slots, Spawn,
+    ToolConfig, descriptor::DESCRIPTOR_KIND, fork::FORK, mount_tool, spawn::SPAWN,
 };
 
 /// The service under which the plugin offers its [`ChildProviders`].
@@ -159,6 +159,7 @@ impl Plugin for Subagents {
             providers.register(&ctx.scope, Arc::new(fork))?;
             let service = Arc::new(providers.clone());
             ctx.services.provide(&ctx.scope, SUBAGENTS_SERVICE, service)?;
+            Continuations::host(&ctx, providers.clone(), plugin.slots.clone())?;
             for tool in plugin.tools() {
                 mount_tool(&ctx, &providers, tool)?;
             }

@@ -12,6 +12,7 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
     creation::AgentHandle,
+    points::Disposing,
     session::SessionCell,
     slot::{Gone, Slot},
     store::{EventBatch, SessionWriter, StoreError},
@@ -29,6 +30,10 @@ pub const STORE_TIMEOUT: &str = "STORE_TIMEOUT";
 /// What is waited for on top of the grace time: longer is a fault of ours, and must not hang a caller.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How many disposals, one after the other, a listener of a disposal may wait for: what is below an
+/// agent ends level by level.
+const LEVELS: u32 = 32;
+
 /// How long a store that fails is left alone before it is tried again, at first and at most: about 3 s
 /// in all, within the patience.
 const STORE_PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -39,6 +44,7 @@ const STORE_PAUSE_MAX: Duration = Duration::from_millis(1600);
 pub async fn dispose(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
     let mut failures = Vec::new();
     agent.cancel_with(CancelCause::Disposed, keep_inbox);
+    failures.extend(tell(world, agent, keep_inbox).await.err());
     failures.extend(dispose_owned(world, agent, keep_inbox).await.err());
     // The loop's own graces bound its end.
     let patience = world.limits.grace * 2 + PATIENCE;
@@ -54,6 +60,7 @@ pub async fn dispose(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(
 pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(), Failure> {
     let mut failures = Vec::new();
     agent.cell().token().cancel(CancelCause::Disposed);
+    failures.extend(tell(world, agent, true).await.err());
     failures.extend(dispose_owned(world, agent, true).await.err());
     let cell = agent.session().cell();
     // Whoever still appends must have done so: what is published below takes the log's place.
@@ -65,6 +72,15 @@ pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(
     cell.close_writer();
     failures.extend(note(world, cell, &failure).err());
     release(world, agent, failures).await
+}
+
+/// Lets listeners end what belongs to the agent and is not owned by it.
+async fn tell(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
+    let going = Disposing { agent: agent.clone(), keep_inbox };
+    let told = world.hooks.disposing.run(agent.scope(), going);
+    tokio::time::timeout((world.limits.grace + PATIENCE) * LEVELS, told).await.unwrap_or_else(
+        |_| Err(Failure::new("DISPOSE_TIMEOUT", "a listener of the disposal does not end")),
+    )
 }
 
 /// Says in a log why its agent could not go on, and closes the turn that is open.
