@@ -118,7 +118,8 @@ mod subagents {
             change(&mut config);
             mount_tool(&ctx, &providers, config).map_err(|failure| failure.code)
         };
-        let refused: [&dyn Fn(&mut ToolConfig); 4] = [
+        let refused: [&dyn Fn(&mut ToolConfig); 5] = [
+            &|config| config.background = Background::Continuable,
             &|config| config.max_depth = DepthLimit::At(3),
             &|config| config.tool_filter = Some(ToolFilter::default()),
             &|config| config.tool_filter = Some(ToolFilter::deny(["x"])),
@@ -222,6 +223,52 @@ mod subagents {
         assert!(done.detail.unwrap().contains("slots are taken"));
         drop(full);
         house.root.when_idle().await.unwrap();
+        house.ends_clean().await;
+    }
+
+    #[tokio::test]
+    async fn orchestration_1_8_a_child_that_can_be_continued_goes_on_behind_its_call_by_default() {
+        let rules = [
+            step(
+                "delegate",
+                0,
+                Reply::call("subagent", json!({"description": "d", "prompt": "work"})),
+            ),
+            step("delegate", 1, Reply::text("started")),
+            step(
+                "wait for it",
+                0,
+                Reply::call(
+                    "subagent",
+                    json!({"description": "d", "prompt": "work", "run_in_background": false}),
+                ),
+            ),
+            step("wait for it", 1, Reply::text("{{results}}")),
+            on("work", Reply::text("done").at_gate("work")),
+            on("", Reply::text("thanks")),
+        ];
+        let continuable =
+            |plugin: playhouse_subagents::Subagents| plugin.background(Background::Continuable);
+        let house = house_with(rules, continuable, |b| b.store(MemoryStore::new())).await;
+        assert_eq!(house.root.prompt("delegate").await.unwrap().text, "started");
+        let result = &results(&house.root)[0];
+        let meta = result.meta.clone().unwrap();
+        assert_eq!(meta["kind"], "continuable");
+        house.model.gate("work").arrived(1).await;
+        let child = house.children().remove(0);
+        assert_eq!(meta["subagentId"], json!(child.id()));
+        let system = house.requests()[0].messages[0].text();
+        assert!(system.contains("Sub-agents that `subagent` starts"), "{system}");
+        house.model.gate("work").open();
+        house.until_alone().await;
+        house.root.when_idle().await.unwrap();
+        let told = house.root.session().view();
+        let told = told.history.iter().any(|entry| {
+            entry.message.source.kind() == "subagent-settled"
+                && entry.message.text().contains("done")
+        });
+        assert!(told, "{:?}", house.root.session().log());
+        assert_eq!(house.root.prompt("wait for it").await.unwrap().text, "done");
         house.ends_clean().await;
     }
 
