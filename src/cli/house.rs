@@ -21,7 +21,7 @@ use playhouse_policies::{
 };
 use playhouse_sessions::{SessionProjections, Titles};
 use playhouse_stores::{OpenStep, StoreConfig};
-use playhouse_subagents::Subagents;
+use playhouse_subagents::{Background, Subagents};
 use playhouse_supervisor::{
     harness::{Harness, HarnessBuilder},
     plugin_host::{HostError, PluginHandle, PluginStatus},
@@ -180,6 +180,18 @@ struct SubagentsSettings {
     max_depth: Option<u32>,
     tool_name: Option<String>,
     persona: Option<String>,
+    background: BackgroundSetting,
+    fork_tool: Option<String>,
+}
+
+/// What `run_in_background` means to the tool of the plugin `subagents`.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum BackgroundSetting {
+    Off,
+    #[default]
+    OneShot,
+    Continuable,
 }
 
 #[derive(Deserialize)]
@@ -209,6 +221,14 @@ fn subagents(config: &Config) -> Result<Subagents, CliError> {
     if let Some(persona) = settings.persona {
         subagents = subagents.persona(persona);
     }
+    if let Some(name) = settings.fork_tool {
+        subagents = subagents.fork_tool(name);
+    }
+    subagents = subagents.background(match settings.background {
+        BackgroundSetting::Off => Background::Off,
+        BackgroundSetting::OneShot => Background::OneShot,
+        BackgroundSetting::Continuable => Background::Continuable,
+    });
     Ok(subagents)
 }
 
