@@ -132,7 +132,10 @@ impl AgentRequest {
     pub fn label_or_default(&self) -> String {
         match &self.label {
             Some(label) => clip(label, TITLE_CHARS_MAX),
-            None => clip(self.prompt.trim().lines().next().unwrap_or_default(), LABEL_CHARS_MAX),
+            None => {
+                let line = self.prompt.trim().lines().next().unwrap_or_default();
+                clip(line.trim_end(), LABEL_CHARS_MAX)
+            }
         }
     }
 

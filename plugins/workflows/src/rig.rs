@@ -36,8 +36,8 @@ use crate::{
 /// The provider's name.
 pub(crate) const PUPPETS: &str = "puppets";
 
-/// Children without agents. What one does is in its prompt: `fail`, `hang` (until it is cancelled),
-/// `lost`, `refuse to start`, `panic`, `wait for NAME` (a gate), `never let go` (of its disposal);
+/// Children without agents. What one does is in its prompt: `!fail`, `!hang` (until it is cancelled),
+/// `!lost`, `!refuse` (to start), `!panic`, `!wait NAME` (for a gate), `!cling` (to its disposal);
 /// anything else is answered. With a schema, the next of the reports is its result.
 #[derive(Clone, Default)]
 pub(crate) struct Puppets(Arc<Mutex<State>>);
@@ -104,16 +104,16 @@ impl Puppets {
             tokio::task::yield_now().await;
         }
         let mut result = ChildResult::new(StopReason::Completed);
-        if prompt.contains("hang") {
+        if prompt.contains("!hang") {
             cancel.cancelled().await;
-        } else if let Some((_, gate)) = prompt.split_once("wait for ") {
+        } else if let Some((_, gate)) = prompt.split_once("!wait ") {
             let mut open = self.gate(gate).subscribe();
             cancel.race(open.wait_for(|open| *open)).await.map(drop);
-        } else if prompt.contains("lost") {
+        } else if prompt.contains("!lost") {
             return Err(Failure::new("GONE", "the child's process is gone"));
-        } else if prompt.contains("panic") {
+        } else if prompt.contains("!panic") {
             panic!("a puppet's string broke");
-        } else if prompt.contains("fail") {
+        } else if prompt.contains("!fail") {
             result.stop_reason = StopReason::Error;
         }
         if cancel.is_cancelled() {
@@ -138,10 +138,11 @@ impl ChildProvider for Puppets {
 
     fn start(&self, request: ChildRequest) -> BoxFuture<'static, Result<Run, ChildError>> {
         let puppets = self.clone();
+        let prompt = joined_text(&request.prompt);
+        puppets.state().prompts.push(prompt.clone());
         async move {
             tokio::task::yield_now().await;
-            let prompt = joined_text(&request.prompt);
-            if prompt.contains("refuse to start") || request.cancel.is_cancelled() {
+            if prompt.contains("!refuse") || request.cancel.is_cancelled() {
                 return Err(ChildError::Start(Failure::new("REFUSED", "no puppet for this")));
             }
             let number = {
@@ -149,10 +150,9 @@ impl ChildProvider for Puppets {
                 state.next += 1;
                 state.live += 1;
                 state.peak = state.peak.max(state.live);
-                state.prompts.push(prompt.clone());
                 state.next
             };
-            let clings = prompt.contains("never let go");
+            let clings = prompt.contains("!cling");
             let structured = request.output_schema.is_some();
             let result = puppets.clone().play(prompt, structured, request.cancel).boxed();
             let disposal = async move {

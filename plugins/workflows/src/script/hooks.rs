@@ -150,13 +150,14 @@ impl Hooks {
         let Some(items) = items.and_then(Js::into_array) else {
             return Err(self.invalid(ctx, format!("{what} takes an array")));
         };
-        if items.len() > self.items_max {
+        let len = json::length(&items)?;
+        if len > self.items_max {
             return Err(self.fatal(ctx, too_many_items(self.items_max)));
         }
         let is_function = |items: &Array<'js>, index| {
             items.get::<Js<'js>>(index).is_ok_and(|item| item.is_function())
         };
-        match (0..items.len()).find(|index| functions && !is_function(&items, *index)) {
+        match (0..len).find(|index| functions && !is_function(&items, *index)) {
             Some(index) => Err(self.invalid(
                 ctx,
                 format!(

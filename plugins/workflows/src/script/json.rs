@@ -81,10 +81,11 @@ impl<'js> Walk<'js> {
         }
         // Holes first: a sparse array may be very long.
         let own = object.own_keys::<rquickjs::Atom<'js>>(Filter::new().string()).count();
-        if own != array.len() + 1 {
+        let len = length(&array).map_err(|_| format!("{place} cannot be read"))?;
+        if own != len + 1 {
             return Err(format!("{place} is a sparse array, or has keys beside its items"));
         }
-        let items = (0..array.len()).map(|index| {
+        let items = (0..len).map(|index| {
             let place = format!("{place}[{index}]");
             let item = array.get(index).map_err(|_| format!("{place} cannot be read"))?;
             self.value(item, above, &place)
@@ -119,6 +120,17 @@ impl<'js> Walk<'js> {
         }
         Ok(Value::Object(fields))
     }
+}
+
+/// How long an array is. The binding's own way to ask panics for one of more than 2^31 items.
+pub(super) fn length(array: &Array<'_>) -> rquickjs::Result<usize> {
+    let length: f64 = array.as_object().get("length")?;
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an array's length is an integer below 2^32"
+    )]
+    Ok(length as usize)
 }
 
 fn number(value: f64, place: &str) -> Result<Value, String> {
