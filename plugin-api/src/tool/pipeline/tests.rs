@@ -161,6 +161,7 @@ fn agent(scope: &Scope) -> Agent {
         owner,
         options,
         lineage: Arc::default(),
+        depth: 0,
         registry: AgentRegistry::new(),
         ids,
         span: tracing::Span::none(),
