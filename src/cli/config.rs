@@ -31,6 +31,7 @@
 //!
 //! Unknown keys are refused, and every error names file, line and key.
 
+mod acp;
 mod fault;
 mod reader;
 mod recovery;
@@ -49,7 +50,7 @@ use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
 use playhouse_stores::StoreConfig;
 use serde::Deserialize;
 
-pub use self::titles::TitlesConfig;
+pub use self::{acp::AcpAgentConfig, titles::TitlesConfig};
 
 pub use fault::{ConfigError, Place};
 
@@ -77,6 +78,8 @@ pub struct Config {
     pub max_parallel_tool_calls: Option<usize>,
     /// What bounds a tool call.
     pub tools: ToolsConfig,
+    /// Agents of other programs.
+    pub acp: Vec<AcpAgentConfig>,
     /// The model that names sessions; `None` names them by their first prompt.
     pub titles: Option<TitlesConfig>,
     /// Where sessions are kept.

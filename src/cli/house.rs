@@ -8,6 +8,7 @@ use std::{
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use playhouse_acp::AcpAgents;
 use playhouse_context::{DirectoryAttachments, ImageOffload};
 use playhouse_messages::{chunk::Failure, id::SessionId};
 use playhouse_plugin_api::{
@@ -30,7 +31,7 @@ use playhouse_supervisor::{
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    config::{AgentConfig, Config, PluginConfig, SessionChoice, ToolsConfig},
+    config::{AcpAgentConfig, AgentConfig, Config, PluginConfig, SessionChoice, ToolsConfig},
     exit::CliError,
     lookup::Lookup,
     providers::{Providers, register},
@@ -101,6 +102,7 @@ pub async fn open(
         Some(plugins) => plugins.iter().map(|plugin| plugin.name.as_str()).collect(),
         None => defaults.to_vec(),
     };
+    let acp = acp_agents(config, &plugins)?;
     let store = opening(config.store.clone()).open(dir).await?;
     let attachments = DirectoryAttachments::new(dir.join(ATTACHMENTS));
     let builder = crate::minimal().shared_store(store).attachments(attachments);
@@ -146,6 +148,9 @@ pub async fn open(
                 _ => harness.host(subagents.clone()).await,
             };
             set_up(hosted).await?;
+        }
+        if let Some(agents) = acp {
+            set_up(harness.host(agents).await).await?;
         }
         Ok::<_, CliError>(())
     };
@@ -230,6 +235,18 @@ fn subagents(config: &Config) -> Result<Subagents, CliError> {
         BackgroundSetting::Continuable => Background::Continuable,
     });
     Ok(subagents)
+}
+
+/// The agents of other programs, which need sub-agents to be children of.
+fn acp_agents(config: &Config, plugins: &[&str]) -> Result<Option<AcpAgents>, CliError> {
+    let Some(first) = config.acp.first() else { return Ok(None) };
+    if !plugins.contains(&"subagents") {
+        let problem = "an ACP agent is a sub-agent: name the plugin subagents, too, or remove it";
+        return Err(first.place.fault(problem).into());
+    }
+    let agents = config.acp.iter().cloned();
+    let with = |all: AcpAgents, one: AcpAgentConfig| all.tool(one.tool, one.config);
+    Ok(Some(agents.fold(AcpAgents::new(), with)))
 }
 
 fn reminder(config: &Config) -> Result<RepeatReminder, CliError> {

@@ -18,6 +18,7 @@ use toml::Spanned;
 use super::{
     AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, Price, ProviderConfig,
     ProviderKind, SessionChoice, ToolsConfig,
+    acp::AcpEntry,
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,
     titles::TitlesEntry,
@@ -50,6 +51,9 @@ struct File {
     /// Bounds of tool calls.
     #[serde(default)]
     tools: ToolsEntry,
+    /// Agents of other programs.
+    #[serde(default)]
+    acp: Vec<AcpEntry>,
 }
 
 /// `[[agent]]`
@@ -181,14 +185,14 @@ impl Reader<'_> {
         self.place(&span, &key).fault(format!("{message}; {way_out}"))
     }
 
-    fn near(&self, path: PathBuf) -> PathBuf {
+    pub(super) fn near(&self, path: PathBuf) -> PathBuf {
         match self.path.parent() {
             Some(dir) => dir.join(path),
             None => path,
         }
     }
 
-    fn not_empty(&self, at: &Spanned<String>, key: &str) -> Result<String, ConfigError> {
+    pub(super) fn not_empty(&self, at: &Spanned<String>, key: &str) -> Result<String, ConfigError> {
         let text = at.get_ref();
         if text.trim().is_empty() {
             return Err(self.fault(
@@ -269,6 +273,7 @@ impl Reader<'_> {
             prices: self.prices(&file.price)?,
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             tools: self.tools(file.tools)?,
+            acp: self.acp(file.acp)?,
             titles,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,

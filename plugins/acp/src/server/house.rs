@@ -64,7 +64,7 @@ pub(super) struct House {
     /// Nothing new is begun.
     pub(super) closing: CancelToken,
     /// Nobody reads any more.
-    lost: CancelToken,
+    pub(super) lost: CancelToken,
     tasks: TaskTracker,
     takes_images: OnceCell<bool>,
     closed: OnceCell<Result<(), Failure>>,
