@@ -29,6 +29,7 @@ mod sim;
 mod testing;
 mod tools;
 mod transfer;
+mod trees;
 mod turns;
 mod windows;
 mod write_behind;

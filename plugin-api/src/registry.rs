@@ -179,7 +179,8 @@ impl AgentRegistry {
             return Err(ReserveError::Taken { id });
         }
         let relations = Relations::new(making.lineage.clone(), &making.owner);
-        let under_way = UnderWay { id: id.clone(), number, making, agent: None, over: over.clone() };
+        let under_way =
+            UnderWay { id: id.clone(), number, making, agent: None, over: over.clone() };
         state.table.insert(id.clone(), relations, Entry::Reserved(under_way));
         state.reserved += 1;
         drop(state);

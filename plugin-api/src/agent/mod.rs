@@ -380,7 +380,8 @@ impl Agent {
     /// all of them are idle or gone; who was delegated to meanwhile is reached then, and who does not
     /// stop in time is named.
     ///
-    /// An agent that somebody wakes before it has come to rest is waited for, too.
+    /// An agent that somebody wakes before it has come to rest is waited for, too. A tool or hook of
+    /// the tree must not await it: it would wait for itself, until its own grace is over.
     ///
     /// ```
     /// # use playhouse_messages::event::CancelCause;
