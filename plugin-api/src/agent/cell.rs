@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tracing::Span;
 
 use crate::{
-    cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
+    budget::Account, cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
     registry::AgentRegistry, scope::Scope, session::Session, slot::Slot, watch,
 };
 
@@ -33,6 +33,7 @@ pub struct AgentCell {
     pub(super) scope: Scope,
     pub(super) owner: Scope,
     pub(super) options: AgentOptions,
+    pub(super) account: Option<Arc<Account>>,
     pub(super) lineage: Arc<[SessionId]>,
     pub(super) registry: AgentRegistry,
     pub(super) ids: Arc<dyn Ids>,
@@ -110,6 +111,8 @@ pub struct AgentParts {
     pub owner: Scope,
     /// What it was made with.
     pub options: AgentOptions,
+    /// What it spends from, if any budget counts.
+    pub account: Option<Arc<Account>>,
     /// Who delegated to it, nearest first.
     pub lineage: Arc<[SessionId]>,
     /// The agents of its harness.
@@ -123,7 +126,7 @@ pub struct AgentParts {
 impl AgentCell {
     /// Puts an agent into the world.
     pub fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { session, scope, owner, options, lineage, registry, ids, span } = parts;
+        let AgentParts { session, scope, owner, options, account, lineage, registry, ids, span } = parts;
         let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
         Arc::new(Self {
             born: session.log().len(),
@@ -131,6 +134,7 @@ impl AgentCell {
             scope,
             owner,
             options,
+            account,
             lineage,
             registry,
             ids,
