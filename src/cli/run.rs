@@ -4,8 +4,10 @@ use std::{
     io::Read,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
+use playhouse_budgets::Budget;
 use playhouse_messages::{
     chunk::Failure,
     event::{CancelCause, TurnEndReason},
@@ -15,14 +17,13 @@ use playhouse_plugin_api::{
     agent::{Agent, AgentError, Prompt},
     cancel::CancelToken,
     creation::NewAgent,
-    options::AgentOptions,
     store::StoreError,
 };
 use playhouse_stores::StoreKind;
 use playhouse_supervisor::harness::Harness;
 
 use super::{
-    config::{AgentConfig, Config, PLUGINS, SessionChoice},
+    config::{AgentConfig, Config, PLUGINS, SessionChoice, micros},
     exit::{CliError, EXIT_CODES, Exit},
     follow::{Which, follow},
     house,
@@ -63,6 +64,8 @@ pub struct Run {
     /// The output limit of one request, in tokens.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=playhouse_messages::json::INTEGER_MAX))]
     max_tokens: Option<u64>,
+    #[command(flatten)]
+    budget: BudgetArgs,
     /// The store's directory [default: the config's, or .playhouse].
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
@@ -84,6 +87,41 @@ pub struct Run {
     /// How results are shown.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
+}
+
+/// What the run may spend: the agent and all that it delegates to, together.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Budget")]
+struct BudgetArgs {
+    /// Tokens that all requests may take: input, cached or not, and output [default: the config's].
+    #[arg(long, value_name = "N")]
+    budget_tokens: Option<u64>,
+    /// What they may cost, in the currency of the config's prices [default: the config's].
+    #[arg(long, value_name = "AMOUNT", value_parser = cost)]
+    budget_cost: Option<u64>,
+    /// How long the agents may run, such as 90s or 10m [default: the config's].
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    budget_time: Option<Duration>,
+    /// How many tool calls they may make [default: the config's].
+    #[arg(long, value_name = "N")]
+    budget_tool_calls: Option<u64>,
+}
+
+fn cost(text: &str) -> Result<u64, String> {
+    let amount = text.parse().map_err(|_| "not a number".to_owned())?;
+    micros(amount).map_err(str::to_owned)
+}
+
+impl BudgetArgs {
+    /// The config's budget, with what the arguments say in the place of its limits.
+    fn over(&self, config: Option<Budget>) -> Option<Budget> {
+        let budget = config.unwrap_or_default();
+        let budget = self.budget_tokens.map_or(budget, |tokens| budget.tokens(tokens));
+        let budget = self.budget_cost.map_or(budget, |cost| budget.cost(cost));
+        let budget = self.budget_time.map_or(budget, |time| budget.wall_time(time));
+        let budget = self.budget_tool_calls.map_or(budget, |calls| budget.tool_calls(calls));
+        (!budget.is_empty()).then_some(budget)
+    }
 }
 
 impl Run {
@@ -114,8 +152,8 @@ impl Run {
         #[cfg(unix)]
         let control = {
             let (harness, providers) = (harness.clone(), Arc::new(plan.providers));
-            let kind = config.store.kind();
-            Control::listen(kind, &dir, Desk { harness, providers, agents: config.agents.into() })
+            let (kind, agents) = (config.store.kind(), config.agents.into());
+            Control::listen(kind, &dir, Desk { harness, providers, agents, budget: config.budget })
         };
         let screen = Screen::start(seen, self.format, Paint::stderr());
         let turn = async {
@@ -161,10 +199,7 @@ impl Run {
     fn plan(&self, config: &Config) -> Result<Plan, CliError> {
         let chosen = self.entry(config)?;
         let mut providers = Providers::new(config);
-        let mut options = chosen.map_or_else(
-            || AgentOptions::new().model(DEFAULT_MODEL.0, DEFAULT_MODEL.1),
-            house::options,
-        );
+        let mut options = house::options(chosen, self.budget.over(config.budget));
         if let Some(route) = &self.model {
             let parts = route.split_once('/').filter(|(p, m)| !p.is_empty() && !m.is_empty());
             let Some((provider, model)) = parts else {

@@ -126,7 +126,8 @@ pub struct AgentParts {
 impl AgentCell {
     /// Puts an agent into the world.
     pub fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { session, scope, owner, options, account, lineage, registry, ids, span } = parts;
+        let AgentParts { session, scope, owner, options, account, lineage, registry, ids, span } =
+            parts;
         let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
         Arc::new(Self {
             born: session.log().len(),

@@ -16,7 +16,7 @@ use playhouse_messages::{
 
 use super::{
     Amounts, Budget, BudgetError, BudgetStatus, Charged, Ledger, Prices, Resource,
-    fold::{Spent, tokens_of},
+    fold::{Meter, Spent, tokens_of},
     ledger::Taken,
 };
 use crate::{agent::Agent, scope::ScopeClosed};
@@ -41,6 +41,8 @@ struct State {
     runs: bool,
     /// What the owners above have not been told yet.
     untold: Amounts,
+    /// All tokens of the last request that was reported: about what the next one begins with.
+    last: Option<u64>,
 }
 
 /// What an account is opened from.
@@ -88,9 +90,7 @@ impl Account {
     /// # Errors
     ///
     /// See [`BudgetError`]; nothing is taken then.
-    pub fn open(
-        opening: Opening<'_>,
-    ) -> Result<(Option<Arc<Self>>, LiveChild), BudgetError> {
+    pub fn open(opening: Opening<'_>) -> Result<(Option<Arc<Self>>, LiveChild), BudgetError> {
         let Opening { id, budget, tree_budget, parent, prices, choice, spent } = opening;
         let above = parent.and_then(|parent| parent.account()).map(|account| account.links.clone());
         let above = above.as_deref().unwrap_or_default();
@@ -203,9 +203,19 @@ impl Account {
     }
 
     /// Counts what a request used, and gives its reservation back.
-    pub fn commit(&self, reserved: Reserved, used: &Amounts) {
-        reserved.commit(used);
-        self.state().untold.add_all(used);
+    pub fn commit(&self, reserved: Reserved, route: &Route, meter: &Meter) {
+        let used = self.amounts(route, &meter.usage());
+        let mut state = self.state();
+        state.untold.add_all(&used);
+        state.last = meter.reported().as_ref().map(tokens_of).or(state.last);
+        drop(state);
+        reserved.commit(&used);
+    }
+
+    /// How many tokens the last request had whose provider reported it, input and output: about what the
+    /// next one begins with.
+    pub fn last_tokens(&self) -> Option<u64> {
+        self.state().last
     }
 
     /// Whether something is left of what requests spend.
@@ -265,7 +275,8 @@ impl Account {
         let above = self.links.iter().filter(|link| link.level > 0);
         let owners: Vec<_> = above.filter_map(|link| link.ledger.owner_agent()).collect();
         let untold = std::mem::take(&mut self.state().untold);
-        (!owners.is_empty() && !untold.is_empty()).then(|| (Charged::new(id.clone(), &untold), owners))
+        (!owners.is_empty() && !untold.is_empty())
+            .then(|| (Charged::new(id.clone(), &untold), owners))
     }
 
     /// How far each budget has got, the agent's own first, then those of the trees from the nearest

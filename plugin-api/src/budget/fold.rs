@@ -3,9 +3,9 @@
 use playhouse_messages::{
     chunk::{StreamChunk, Usage},
     config::Route,
-    event::{Event, EventBody, NewEvent},
+    event::{AssistantMessage, Event, EventBody, NewEvent},
     id::SessionId,
-    packed::{StreamRecord, expand},
+    packed::expand,
     repair::{ABORTED_BEFORE_DISPATCH, TOOL_NOT_STARTED},
 };
 use serde::{Deserialize, Serialize};
@@ -100,12 +100,12 @@ impl Spent {
     /// Folds the events of an agent's own life: without those that it inherited by a fork.
     ///
     /// A request counts as its provider reported it. One without a report, of which something came,
-    /// counts its text at four bytes a token: the conversation so far, and what came. One of which
-    /// nothing came counts nothing.
+    /// counts an estimate: what came, at four bytes a token, and the conversation as the report before
+    /// counted it, or if there is none by its text. One of which nothing came counts nothing.
     pub fn fold<'a>(events: impl IntoIterator<Item = &'a Event>, prices: &Prices) -> Self {
         let mut spent = Self::default();
         let mut route: Option<Route> = None;
-        let (mut turn_started, mut text) = (None, 0);
+        let (mut turn_started, mut text, mut last) = (None, 0, None);
         for event in events {
             let own = &mut spent.own;
             let stream = match &event.body {
@@ -131,7 +131,8 @@ impl Spent {
                     text += data.message.text().len();
                     let code = data.error.as_ref().map(|error| error.code.as_str());
                     // The log holds the pair of a call that no policy ever saw.
-                    if code.is_some_and(|it| it == ABORTED_BEFORE_DISPATCH || it == TOOL_NOT_STARTED)
+                    if code
+                        .is_some_and(|it| it == ABORTED_BEFORE_DISPATCH || it == TOOL_NOT_STARTED)
                     {
                         own.take(&Amounts::of(Resource::ToolCalls, 1));
                     }
@@ -158,7 +159,15 @@ impl Spent {
                     continue;
                 }
             };
-            let usage = usage_of(stream, text);
+            let mut meter = Meter::new(last.unwrap_or_else(|| estimated_tokens(text)));
+            expand(stream).iter().for_each(|timed| meter.see(&timed.chunk));
+            if let EventBody::AssistantMessage(AssistantMessage { usage: Some(usage), .. }) =
+                &event.body
+            {
+                meter.reported = Some(*usage);
+            }
+            let usage = meter.usage();
+            last = meter.reported.as_ref().map(tokens_of).or(last);
             own.add(Resource::Tokens, tokens_of(&usage));
             let price = route.as_ref().and_then(|route| prices.of(route));
             own.add(Resource::Cost, price.map_or(0, |price| price.micros(&usage)));
@@ -170,23 +179,17 @@ impl Spent {
     }
 }
 
-fn usage_of(stream: &[StreamRecord], prompt: usize) -> Usage {
-    let mut meter = Meter::new(prompt);
-    expand(stream).iter().for_each(|timed| meter.see(&timed.chunk));
-    meter.usage()
-}
-
 /// What a stream of chunks shows of its usage.
 #[derive(Debug, Clone, Copy)]
 pub struct Meter {
-    prompt: usize,
+    prompt: u64,
     came: usize,
     reported: Option<Usage>,
 }
 
 impl Meter {
-    /// For a request whose text is so many bytes.
-    pub fn new(prompt: usize) -> Self {
+    /// For a request of about so many tokens.
+    pub fn new(prompt: u64) -> Self {
         Self { prompt, came: 0, reported: None }
     }
 
@@ -204,13 +207,18 @@ impl Meter {
         }
     }
 
+    /// What was reported, if anything was.
+    pub fn reported(&self) -> Option<Usage> {
+        self.reported
+    }
+
     /// As it was reported, or by the text; nothing if nothing came.
     pub fn usage(&self) -> Usage {
         match self.reported {
             Some(usage) => usage,
             None if self.came == 0 => Usage::default(),
             None => Usage {
-                input_tokens: estimated_tokens(self.prompt),
+                input_tokens: self.prompt,
                 output_tokens: estimated_tokens(self.came),
                 ..Usage::default()
             },

@@ -10,7 +10,7 @@ use playhouse_messages::{
     chunk::{Failure, StreamChunk},
     consumed::ConsumedWork,
     content::{ContentBlock, joined_text},
-    event::{EventBody, Seq, TurnEndReason},
+    event::{BudgetSpent, EventBody, Seq, TurnEndReason},
     id::SessionId,
     log::Log,
     packed::expand,
@@ -104,7 +104,9 @@ impl Run {
             let (mut result, ran) = ChildResult::fold(&idle.session().log(), 0);
             // One that was disposed before its turn keeps its prompt, for a resume to run.
             let kept = !ran && *idle.cell().disposal().borrow() != Disposal::Live;
-            let cancelled = cancel.is_cancelled() && result.stop_reason != StopReason::Completed;
+            let reason = &result.stop_reason;
+            let cancelled =
+                cancel.is_cancelled() && !(*reason == StopReason::Completed || is_budget(reason));
             if cancelled || kept {
                 result.stop_reason = StopReason::Aborted;
             }
@@ -220,11 +222,19 @@ fn stopped(reason: &TurnEndReason) -> (StopReason, Option<String>) {
             (StopReason::Error, Some("its turn was interrupted by a crash".to_owned()))
         }
         TurnEndReason::Budget(spent) => {
-            let text = format!("{} of {} {} used", spent.used, spent.limit, spent.resource);
-            (StopReason::Other("budget".to_owned()), Some(text))
+            let BudgetSpent { resource, limit, used } = spent;
+            let text = format!("a budget ran out: {used} of {limit} {resource} used");
+            (StopReason::Other(BUDGET.to_owned()), Some(text))
         }
         other => (StopReason::Other(other.kind().to_owned()), None),
     }
+}
+
+/// The stop reason of a child that a budget ended.
+const BUDGET: &str = "budget";
+
+fn is_budget(reason: &StopReason) -> bool {
+    reason.as_str() == BUDGET
 }
 
 /// Cuts a diagnostic on a character's boundary, visibly.

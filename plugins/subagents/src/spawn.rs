@@ -136,6 +136,8 @@ fn options(request: &ChildRequest, max_depth: u32) -> AgentOptions {
     options.max_tokens = request.options.max_tokens.or(options.max_tokens);
     options.max_steps = request.options.max_steps.unwrap_or(options.max_steps);
     options.max_depth = max_depth;
+    // The trees above count it anyway.
+    (options.budget, options.tree_budget) = (None, None);
     options
 }
 

@@ -299,7 +299,8 @@ impl Creation<'_> {
         };
         let runtime_parent =
             new.runtime_parent.clone().or_else(|| core.header().delegated_by().cloned());
-        let opened = self.account(&new, from, &core, inherited_event_count, runtime_parent.as_ref());
+        let opened =
+            self.account(&new, from, &core, inherited_event_count, runtime_parent.as_ref());
         let (account, place) = match opened {
             Ok(opened) => opened,
             Err(refused) => {
