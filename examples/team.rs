@@ -43,10 +43,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("children: {}", harness.children(parent.id()).len());
     println!("running: {}", running(&harness.agents()));
 
-    let reached = harness.cancel_tree(&parent, CancelCause::User);
-    for agent in harness.agents() {
-        agent.when_idle().await?;
-    }
+    let reached = harness.cancel_tree(&parent, CancelCause::User).await.reached;
     println!("cancelled {reached}; running: {}", running(&harness.agents()));
 
     parent.dispose().await?;

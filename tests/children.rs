@@ -220,9 +220,8 @@ async fn a_child_is_its_parents_and_knows_it() {
         sources.collect::<Vec<_>>(),
         [json!({"kind": "delegation", "senderSessionId": sender})]
     );
-    let descriptor = log.iter().find_map(|event| Descriptor::read(&event.body));
     let label = Some("Some work".to_owned());
-    assert_eq!(descriptor, Some(Descriptor::one_shot("spawn", label)));
+    assert_eq!(Descriptor::of(&log, 0), Ok(Some(Descriptor::one_shot("spawn", label))));
     let request = &family.stage.requests()[0];
     let texts: Vec<_> = request.messages.iter().map(|message| message.text()).collect();
     assert_eq!(texts[0], "Be brief.");
@@ -261,11 +260,9 @@ async fn a_failed_start_leaves_nothing_behind() {
 
     let unknown = request().tool_filter(ToolFilter::deny(["no-such-tool"]));
     assert_eq!(spawn(world, unknown).await.unwrap_err().code(), "UNKNOWN_TOOL");
-    let mut structured = request();
-    structured.output_schema = Some(json!({"type": "object"}));
-    let refused = spawn(world, structured).await.unwrap_err();
-    assert_eq!(refused.code(), "UNSUPPORTED_CAPABILITY");
-    assert!(refused.to_string().contains("outputSchema"));
+    let listed = request().output_schema(json!({"type": "array"}));
+    let refused = spawn(world, listed).await.unwrap_err();
+    assert_eq!(refused.code(), "UNSUPPORTED_SCHEMA");
     let cancelled = request();
     cancelled.cancel.cancel(CancelCause::User);
     assert_eq!(spawn(world, cancelled).await.unwrap_err().code(), "ABORTED");
@@ -358,7 +355,7 @@ async fn a_child_that_is_being_made_is_reached_by_cancel_disposal_and_shutdown()
 
     let (entered, made) = making(family.root());
     entered.notified().await;
-    assert_eq!(harness.cancel_tree(family.root(), CancelCause::User), 2);
+    assert_eq!(harness.cancel_tree(family.root(), CancelCause::User).reached(), 2);
     assert_eq!(aborted(made.await.unwrap()), "ABORTED");
 
     let parent = family.stage.another().await.unwrap();
@@ -441,7 +438,8 @@ fn a_cancel_of_the_tree_at_any_moment_of_a_spawn_ends_the_child_or_comes_before_
             let spawning =
                 tokio::spawn(async move { spawn(&world, ChildRequest::new(&root, "work")).await });
             polls(count).await;
-            let reached = family.stage.harness().cancel_tree(family.root(), CancelCause::User);
+            let reached =
+                family.stage.harness().cancel_tree(family.root(), CancelCause::User).reached();
             family.stage.gate("work").open();
             let stopped = match spawning.await.unwrap() {
                 Ok(run) => run.result().await.unwrap().stop_reason,
@@ -863,11 +861,17 @@ mod anchors {
         let elsewhere = apart(&other).await.unwrap();
         family.stage.gate("shut").arrived(5).await;
 
-        let reached = family.stage.harness().cancel_tree(family.root(), CancelCause::User);
-        assert_eq!(reached, 4, "the root, its child, and two grandchildren");
+        let cancelling = family.stage.harness().cancel_tree(family.root(), CancelCause::User);
+        assert_eq!(cancelling.reached(), 4, "the root, its child, and two grandchildren");
+        for run in [&child, &grandchild, &orphan] {
+            let token = run.agent().unwrap().cell().token();
+            assert!(token.is_cancelled(), "at once, without a wait");
+        }
+        let cancelled = cancelling.await;
+        assert_eq!((cancelled.reached, cancelled.unfinished), (4, vec![]));
         for run in [&child, &grandchild, &orphan] {
             let agent = run.agent().unwrap();
-            assert!(agent.cell().token().is_cancelled(), "at once, without a wait");
+            assert_eq!(agent.status(), Status::Idle);
             assert_eq!(run.result().await.unwrap().stop_reason, StopReason::Aborted);
             assert_eq!(last_turn(agent), Some(TurnEndReason::Aborted(CancelCause::Parent)));
         }

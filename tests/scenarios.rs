@@ -7,29 +7,45 @@ use crate::architecture::{root, sources};
 /// A family of scenarios and a number in it.
 type Scenario = (&'static str, u32);
 
-const FAMILIES: [(&str, u32); 4] =
-    [("core", 153), ("newest", 65), ("llm", 115), ("persistence", 104)];
+const FAMILIES: [(&str, u32); 9] = [
+    ("core", 153),
+    ("newest", 65),
+    ("llm", 115),
+    ("persistence", 104),
+    ("orchestration_1_14", 14),
+    ("orchestration_2_5", 8),
+    ("orchestration_3_8", 8),
+    ("orchestration_17_1", 7),
+    ("orchestration_18_7", 10),
+];
 
 /// The scenarios that a test's name bears: `core_71_and_72_newest_5_a_cancel` bears three.
 fn borne(name: &str) -> Vec<Scenario> {
     let mut found = Vec::new();
-    let mut family = None;
-    let mut last = "";
-    for word in name.split('_') {
-        let named = FAMILIES.iter().map(|(name, _)| *name).find(|name| *name == word);
-        let number = word.trim_end_matches(|c: char| c.is_ascii_lowercase()).parse().ok();
-        match (named, number, family) {
-            (Some(named), ..) => family = Some(named),
-            // A number counts right after its family, or after another one and `and`.
-            (_, Some(number), Some(family)) if last == family || last == "and" => {
-                found.push((family, number));
-            }
-            _ if word == "and" && last.parse::<u32>().is_ok() => {}
-            _ => family = None,
-        }
-        last = word;
+    let mut rest = name;
+    while !rest.is_empty() {
+        let named = FAMILIES
+            .iter()
+            .find_map(|(family, _)| Some((*family, rest.strip_prefix(family)?.strip_prefix('_')?)));
+        rest = match named {
+            Some((family, numbers)) => after_numbers(family, numbers, &mut found),
+            None => rest.split_once('_').map_or("", |(_, rest)| rest),
+        };
     }
     found
+}
+
+/// Takes the numbers that a name has right after a family: one, or several with `and` between.
+fn after_numbers<'a>(family: &'static str, name: &'a str, found: &mut Vec<Scenario>) -> &'a str {
+    let (word, rest) = name.split_once('_').unwrap_or((name, ""));
+    let Ok(number) = word.trim_end_matches(|c: char| c.is_ascii_lowercase()).parse() else {
+        return name;
+    };
+    found.push((family, number));
+    match rest.strip_prefix("and_") {
+        Some(more) => after_numbers(family, more, found),
+        None => rest,
+    }
 }
 
 /// The names of all functions that are tests of scenarios.
@@ -86,4 +102,7 @@ fn names_bear_their_numbers() {
     assert_eq!(borne("core_71_and_72_newest_5_b"), [("core", 71), ("core", 72), ("newest", 5)]);
     assert_eq!(borne("llm_44_t7_comments_and_12_more"), [("llm", 44)]);
     assert_eq!(borne("core_023_a_core_of_7"), [("core", 23)]);
+    let both = [("orchestration_1_14", 6), ("orchestration_1_14", 7)];
+    assert_eq!(borne("orchestration_1_14_6_and_7_a_start"), both);
+    assert_eq!(borne("orchestration_1_4_the_last_answer"), []);
 }

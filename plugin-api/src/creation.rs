@@ -35,7 +35,7 @@ pub struct NewAgent {
     pub cwd: Option<String>,
     /// How it came to be, for navigation.
     pub origin: Option<Origin>,
-    /// How deep in a tree of delegations it stands.
+    /// How deep in a tree of delegations it stands; a resume takes the header's word if that is more.
     pub delegation_depth: Option<u32>,
     /// Events to start from; `Some` of none still marks the end of the seed.
     pub seed: Option<Vec<SharedEvent>>,

@@ -5,14 +5,14 @@
 
 use std::{
     any::Any,
+    collections::HashMap,
     panic::AssertUnwindSafe,
     sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
+        Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicI64, Ordering},
     },
 };
 
-use arc_swap::ArcSwap;
 use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::chunk::Failure;
 
@@ -27,12 +27,13 @@ type AroundFn<I, O> =
 type BaseFn<I, O> = dyn Fn(I) -> BoxFuture<'static, HookResult<O>> + Send + Sync + 'static;
 
 struct Entry<F: ?Sized> {
-    key: u64,
-    scope: ScopeId,
+    /// Its place among the listeners of all scopes.
+    place: i64,
     listener: Arc<F>,
 }
 
-struct Listeners<F: ?Sized>(Arc<ArcSwap<Vec<Arc<Entry<F>>>>>);
+/// By scope: a dispatch costs what the scope chain holds, however many scopes have listeners.
+struct Listeners<F: ?Sized>(Arc<RwLock<HashMap<ScopeId, Vec<Entry<F>>>>>);
 
 impl<F: ?Sized> Clone for Listeners<F> {
     fn clone(&self) -> Self {
@@ -42,7 +43,7 @@ impl<F: ?Sized> Clone for Listeners<F> {
 
 impl<F: ?Sized + Send + Sync + 'static> Listeners<F> {
     fn new() -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(Vec::new())))
+        Self(Arc::default())
     }
 
     fn add(
@@ -51,20 +52,12 @@ impl<F: ?Sized + Send + Sync + 'static> Listeners<F> {
         first: bool,
         listener: Arc<F>,
     ) -> Result<Registration, ScopeClosed> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let key = NEXT.fetch_add(1, Ordering::Relaxed);
-        let entry = Arc::new(Entry { key, scope: scope.id(), listener });
-        self.0.rcu(|entries| -> Vec<_> {
-            let mut entries = Vec::clone(entries);
-            entries.insert(if first { 0 } else { entries.len() }, entry.clone());
-            entries
-        });
-        let list = self.0.clone();
-        let remove = move || {
-            list.rcu(|entries| -> Vec<_> {
-                entries.iter().filter(|entry| entry.key != key).cloned().collect()
-            });
-        };
+        static NEXT: AtomicI64 = AtomicI64::new(1);
+        let place = NEXT.fetch_add(1, Ordering::Relaxed) * if first { -1 } else { 1 };
+        let id = scope.id();
+        self.write().entry(id).or_default().push(Entry { place, listener });
+        let listeners = self.clone();
+        let remove = move || listeners.remove(id, place);
         // It is in the list already: a scope that closes at this moment takes it out.
         let registration = scope.on_close(remove.clone());
         if registration.is_err() {
@@ -73,14 +66,48 @@ impl<F: ?Sized + Send + Sync + 'static> Listeners<F> {
         registration
     }
 
+    fn remove(&self, scope: ScopeId, place: i64) {
+        let mut layers = self.write();
+        let Some(layer) = layers.get_mut(&scope) else { return };
+        let at = layer.iter().position(|entry| entry.place == place);
+        let removed = at.map(|at| layer.remove(at));
+        if layer.is_empty() {
+            layers.remove(&scope);
+        }
+        drop(layers);
+        // Outside the lock: what a listener holds may unregister as it is dropped.
+        drop(removed);
+    }
+
     fn admitted(&self, scope: &Scope) -> Vec<Arc<F>> {
-        let entries = self.0.load();
-        let admitted = entries.iter().filter(|entry| scope.is_within(entry.scope));
-        admitted.map(|entry| entry.listener.clone()).collect()
+        let layers = self.read();
+        if layers.is_empty() {
+            return Vec::new();
+        }
+        let chain = scope.chain().filter_map(|scope| layers.get(&scope.id()));
+        let mut admitted: Vec<_> = chain.flatten().collect();
+        admitted.sort_by_key(|entry| entry.place);
+        admitted.into_iter().map(|entry| entry.listener.clone()).collect()
+    }
+
+    fn all(&self) -> Vec<Arc<F>> {
+        let layers = self.read();
+        let mut all: Vec<_> = layers.values().flatten().collect();
+        all.sort_by_key(|entry| entry.place);
+        all.into_iter().map(|entry| entry.listener.clone()).collect()
     }
 
     fn none_admitted(&self, scope: &Scope) -> bool {
-        !self.0.load().iter().any(|entry| scope.is_within(entry.scope))
+        let layers = self.read();
+        layers.is_empty() || !scope.chain().any(|scope| layers.contains_key(&scope.id()))
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, HashMap<ScopeId, Vec<Entry<F>>>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, HashMap<ScopeId, Vec<Entry<F>>>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -242,7 +269,16 @@ impl<I: 'static> Notify<I> {
 
     /// Tells the listeners that `scope` admits.
     pub fn tell(&self, scope: &Scope, event: &I) {
-        for listener in self.listeners.admitted(scope) {
+        Self::tell_these(&self.listeners.admitted(scope), event);
+    }
+
+    /// Tells all listeners, whatever their scope: for what is no agent's.
+    pub fn tell_everyone(&self, event: &I) {
+        Self::tell_these(&self.listeners.all(), event);
+    }
+
+    fn tell_these(listeners: &[Arc<NotifyFn<I>>], event: &I) {
+        for listener in listeners {
             let told = std::panic::catch_unwind(AssertUnwindSafe(|| listener(event)));
             if let Err(panic) = told {
                 tracing::error!(panic = panic_text(&*panic), "a listener panicked");
@@ -314,12 +350,29 @@ mod tests {
     }
 
     #[test]
+    fn what_is_no_agents_is_told_to_listeners_of_all_scopes() {
+        let root = Scope::root("root");
+        let (one, other) = (root.child("one").unwrap(), root.child("other").unwrap());
+        let point = Notify::<&str>::new();
+        let told = Arc::new(Mutex::new(Vec::new()));
+        for scope in [&one, &other] {
+            let (told, name) = (told.clone(), scope.name().to_owned());
+            point
+                .add(scope, move |event| told.lock().unwrap().push(format!("{name}:{event}")))
+                .unwrap();
+        }
+        point.tell(&one, &"a");
+        point.tell_everyone(&"b");
+        assert_eq!(*told.lock().unwrap(), ["one:a", "one:b", "other:b"]);
+    }
+
+    #[test]
     fn a_closed_scope_leaves_no_listener() {
         let scope = Scope::root("root");
         let point = Notify::<()>::new();
         scope.close();
         assert!(point.add(&scope, |()| ()).is_err());
-        assert!(point.listeners.0.load().is_empty());
+        assert!(point.listeners.read().is_empty());
     }
 
     #[tokio::test]

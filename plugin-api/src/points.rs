@@ -37,6 +37,10 @@ pub struct Hooks {
     pub turn_stopping: Serial<TurnStopping>,
     /// Runs before a new agent's early input is released; a failure undoes the creation.
     pub created: Serial<Created>,
+    /// Runs when an agent's disposal begins, after its work was cancelled and before anything that it
+    /// owns, or it itself, is released: for what belongs to it and is owned by somebody else. A failure is
+    /// among what the disposal returns; a listener that hangs is dropped after a while.
+    pub disposing: Serial<Disposing>,
     /// Told when an agent is gone.
     pub disposed: Notify<Agent>,
     /// Told when an agent's public status changes.
@@ -132,6 +136,15 @@ pub enum CreatedFrom {
     Startup,
     /// From its stored session.
     Resume,
+}
+
+/// An agent that is being disposed.
+#[derive(Debug, Clone)]
+pub struct Disposing {
+    /// Which.
+    pub agent: Agent,
+    /// Whether its pending input stays in its log.
+    pub keep_inbox: bool,
 }
 
 /// A change of an agent's public status.

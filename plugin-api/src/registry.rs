@@ -1,15 +1,20 @@
 //! The live agents of a harness, and how they are related.
 
+mod table;
+mod tree;
+
 use std::{
-    collections::BTreeMap,
     sync::{
         Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use playhouse_messages::{event::CancelCause, id::SessionId};
 
+use self::table::{Relations, Table};
+pub use self::tree::{CancelledTree, CancellingTree};
 use crate::{
     agent::Agent,
     cancel::CancelToken,
@@ -17,32 +22,50 @@ use crate::{
     watch,
 };
 
+/// How long the cancel of a tree waits for it to come to rest, unless told otherwise.
+const PATIENCE_DEFAULT: Duration = Duration::from_secs(25);
+
 /// Who lives, and who is being made. Three relations are kept apart: an agent's scope says who owns
-/// it, its lineage who is told, its supervisor who restarts it.
+/// it, its lineage who is told, its supervisor who restarts it. All of them are indexed: what is done
+/// with a tree costs as much as the tree is large, however many agents live beside it.
 #[derive(Debug, Clone)]
 pub struct AgentRegistry(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    table: RwLock<Table>,
+    state: RwLock<State>,
     changes: watch::Sender<u64>,
+    patience: Duration,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct State {
     closed: bool,
-    entries: BTreeMap<SessionId, Entry>,
+    reserved: usize,
+    table: Table<Entry>,
 }
 
 #[derive(Debug)]
 enum Entry {
     /// The id is taken by a creation under way, which may have made the agent already.
-    Reserved {
-        number: u64,
-        making: Making,
-        agent: Option<Agent>,
-    },
+    Reserved(UnderWay),
     Live(Agent),
+}
+
+impl Entry {
+    fn live(&self) -> Option<&Agent> {
+        match self {
+            Self::Live(agent) => Some(agent),
+            Self::Reserved(_) => None,
+        }
+    }
+
+    fn made(&self) -> Option<&Agent> {
+        match self {
+            Self::Live(agent) => Some(agent),
+            Self::Reserved(under_way) => under_way.agent.as_ref(),
+        }
+    }
 }
 
 /// A creation under way: an agent is cancelled and owned before it exists.
@@ -54,6 +77,46 @@ pub struct Making {
     pub owner: Scope,
     /// Gives the creation up.
     pub cancel: CancelToken,
+}
+
+/// A creation under way, as others see it.
+#[derive(Debug, Clone)]
+pub struct UnderWay {
+    id: SessionId,
+    number: u64,
+    making: Making,
+    agent: Option<Agent>,
+    over: CancelToken,
+}
+
+impl UnderWay {
+    /// The id that is taken.
+    pub fn id(&self) -> &SessionId {
+        &self.id
+    }
+
+    /// The agent, if it is made already.
+    pub fn agent(&self) -> Option<&Agent> {
+        self.agent.as_ref()
+    }
+
+    /// Tells creations apart, also those of one id.
+    fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Gives the creation up: nobody gets the agent, and its creation fails with `ABORTED`. Returns
+    /// whether somebody had done so before.
+    pub fn give_up(&self, cause: CancelCause) -> bool {
+        let first = !self.making.cancel.is_cancelled();
+        self.making.cancel.cancel(cause);
+        !first
+    }
+
+    /// Resolves once the creation is over: its agent is handed out, or nothing is left of it.
+    pub async fn over(&self) {
+        self.over.cancelled().await;
+    }
 }
 
 /// Why an id was not reserved.
@@ -87,40 +150,51 @@ pub struct Reservation {
     registry: AgentRegistry,
     id: SessionId,
     number: u64,
+    /// Fires when the creation is over, however it ends.
+    over: CancelToken,
 }
 
 impl AgentRegistry {
     /// An empty registry.
     pub fn new() -> Self {
-        let (table, changes) = (RwLock::default(), watch::Sender::new(0));
-        Self(Arc::new(Shared { table, changes }))
+        Self::with_patience(PATIENCE_DEFAULT)
+    }
+
+    /// An empty registry, whose [`cancel_tree`](Self::cancel_tree) waits so long at most.
+    pub fn with_patience(patience: Duration) -> Self {
+        let (state, changes) = (RwLock::default(), watch::Sender::new(0));
+        Self(Arc::new(Shared { state, changes, patience }))
     }
 
     /// Takes an id, before anything is made for it.
     pub fn reserve(&self, id: SessionId, making: Making) -> Result<Reservation, ReserveError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mut table = self.write();
-        if table.closed {
+        let over = CancelToken::new();
+        let mut state = self.write();
+        if state.closed {
             return Err(ReserveError::Closed);
         }
-        if table.entries.contains_key(&id) {
+        if state.table.get(&id).is_some() {
             return Err(ReserveError::Taken { id });
         }
-        let entry = Entry::Reserved { number, making, agent: None };
-        table.entries.insert(id.clone(), entry);
-        drop(table);
+        let relations = Relations::new(making.lineage.clone(), &making.owner);
+        let under_way =
+            UnderWay { id: id.clone(), number, making, agent: None, over: over.clone() };
+        state.table.insert(id.clone(), relations, Entry::Reserved(under_way));
+        state.reserved += 1;
+        drop(state);
         self.changed();
-        Ok(Reservation { registry: self.clone(), id, number })
+        Ok(Reservation { registry: self.clone(), id, number, over })
     }
 
     /// Takes nobody any more, and gives up every creation under way.
     pub fn close(&self) {
-        let mut table = self.write();
-        table.closed = true;
-        for entry in table.entries.values() {
-            if let Entry::Reserved { making, .. } = entry {
-                making.cancel.cancel(CancelCause::Disposed);
+        let mut state = self.write();
+        state.closed = true;
+        for entry in state.table.iter() {
+            if let Entry::Reserved(under_way) = entry {
+                under_way.give_up(CancelCause::Disposed);
             }
         }
     }
@@ -128,12 +202,12 @@ impl AgentRegistry {
     /// Removes exactly this agent; a successor of the same id stays, and so does the reservation of
     /// a creation that has not given up its id. Returns whether the agent was live.
     pub fn remove(&self, agent: &Agent) -> bool {
-        let mut table = self.write();
-        let live =
-            matches!(table.entries.get(agent.id()), Some(Entry::Live(held)) if held == agent);
+        let mut state = self.write();
+        let live = matches!(state.table.get(agent.id()), Some(Entry::Live(held)) if held == agent);
         if live {
-            table.entries.remove(agent.id());
-            drop(table);
+            let removed = state.table.remove(agent.id());
+            drop(state);
+            drop(removed);
             self.changed();
         }
         live
@@ -141,49 +215,39 @@ impl AgentRegistry {
 
     /// The live agent of this id.
     pub fn get(&self, id: &SessionId) -> Option<Agent> {
-        match self.read().entries.get(id)? {
-            Entry::Live(agent) => Some(agent.clone()),
-            Entry::Reserved { .. } => None,
-        }
+        self.read().table.get(id)?.live().cloned()
     }
 
     /// The agent of this id, live or still being made: for its supervisors.
     pub fn made(&self, id: &SessionId) -> Option<Agent> {
-        match self.read().entries.get(id)? {
-            Entry::Live(agent) => Some(agent.clone()),
-            Entry::Reserved { agent, .. } => agent.clone(),
-        }
+        self.read().table.get(id)?.made().cloned()
+    }
+
+    /// How many ids are taken: by live agents, and by creations under way.
+    pub fn count(&self) -> (usize, usize) {
+        let state = self.read();
+        (state.table.len() - state.reserved, state.reserved)
     }
 
     /// All live agents, ordered by id.
     pub fn list(&self) -> Vec<Agent> {
-        self.read().live().cloned().collect()
+        self.read().table.iter().filter_map(|entry| entry.live().cloned()).collect()
     }
 
     /// All agents, live or still being made.
     pub fn all(&self) -> Vec<Agent> {
-        let table = self.read();
-        let made = table.entries.values().filter_map(|entry| match entry {
-            Entry::Live(agent) => Some(agent.clone()),
-            Entry::Reserved { agent, .. } => agent.clone(),
-        });
-        made.collect()
+        self.read().table.iter().filter_map(|entry| entry.made().cloned()).collect()
     }
 
     /// The live agents that this one delegated to, ordered by id.
     pub fn children(&self, id: &SessionId) -> Vec<Agent> {
-        let table = self.read();
-        table.live().filter(|agent| agent.runtime_parent() == Some(id)).cloned().collect()
+        self.read().table.children(id).filter_map(|entry| entry.live().cloned()).collect()
     }
 
     /// The live agents below this one, parents before children. An agent that is gone does not hide
     /// those below it.
     pub fn descendants(&self, id: &SessionId) -> Vec<Agent> {
-        let table = self.read();
-        let mut found: Vec<_> =
-            table.live().filter(|agent| agent.lineage().contains(id)).cloned().collect();
-        found.sort_by_key(Agent::depth);
-        found
+        self.read().table.below(id).filter_map(|entry| entry.live().cloned()).collect()
     }
 
     /// The lineage of an agent that `parent` delegates to.
@@ -197,52 +261,20 @@ impl AgentRegistry {
 
     /// The agents whose owner is this scope or one below it: those alive, and the creations under
     /// way.
-    pub fn owned(&self, scope: ScopeId) -> (Vec<Agent>, Vec<Making>) {
-        let table = self.read();
-        let live = table.live().filter(|agent| agent.owner().is_within(scope)).cloned().collect();
-        let making = table.making().filter(|(making, _)| making.owner.is_within(scope));
-        (live, making.map(|(making, _)| making.clone()).collect())
+    pub fn owned(&self, scope: ScopeId) -> (Vec<Agent>, Vec<UnderWay>) {
+        split(self.read().table.owned(scope))
     }
 
-    /// Cancels an agent and every agent below it, top down, and returns how many were reached, once
-    /// all their tokens have fired. An agent that is being made for one of them is given up: nobody
-    /// gets it, and its creation fails with `ABORTED`.
-    pub fn cancel_tree(&self, root: &Agent, cause: &CancelCause) -> usize {
-        root.cancel(cause.clone());
-        let mut reached = vec![root.clone()];
-        let mut given_up = 0;
-        loop {
-            let fresh: Vec<_> = self
-                .descendants(root.id())
-                .into_iter()
-                .filter(|agent| !reached.contains(agent))
-                .collect();
-            let making: Vec<_> = {
-                let table = self.read();
-                let below = table.making().filter(|(making, _)| {
-                    making.lineage.contains(root.id()) && !making.cancel.is_cancelled()
-                });
-                below.map(|(making, agent)| (making.clone(), agent.cloned())).collect()
-            };
-            if fresh.is_empty() && making.is_empty() {
-                return reached.len() + given_up;
-            }
-            for agent in fresh {
-                agent.cancel(CancelCause::Parent);
-                reached.push(agent);
-            }
-            for (making, agent) in making {
-                making.cancel.cancel(CancelCause::Parent);
-                match agent {
-                    // It may become live before its creation looks at the token.
-                    Some(agent) => {
-                        agent.cancel(CancelCause::Parent);
-                        reached.push(agent);
-                    }
-                    None => given_up += 1,
-                }
-            }
-        }
+    /// Cancels an agent with this cause and every agent below it with [`CancelCause::Parent`], top
+    /// down: all their tokens have fired when this returns. An agent that is being made for one of
+    /// them is given up. Await what is returned to know that all of them have come to rest.
+    pub fn cancel_tree(&self, root: &Agent, cause: CancelCause) -> CancellingTree {
+        CancellingTree::announce(self, root, cause, self.0.patience)
+    }
+
+    /// The agents below this one, and those that are being made.
+    fn tree_below(&self, id: &SessionId) -> (Vec<Agent>, Vec<UnderWay>) {
+        split(self.read().table.below(id))
     }
 
     /// Counts the changes of who lives and who is being made.
@@ -254,12 +286,12 @@ impl AgentRegistry {
         self.0.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn read(&self) -> RwLockReadGuard<'_, Table> {
-        self.0.table.read().unwrap_or_else(PoisonError::into_inner)
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.0.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Table> {
-        self.0.table.write().unwrap_or_else(PoisonError::into_inner)
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.0.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -269,33 +301,28 @@ impl Default for AgentRegistry {
     }
 }
 
-impl Table {
-    fn live(&self) -> impl Iterator<Item = &Agent> {
-        self.entries.values().filter_map(|entry| match entry {
-            Entry::Live(agent) => Some(agent),
-            Entry::Reserved { .. } => None,
-        })
+/// Who is live, and who is being made.
+fn split<'a>(entries: impl Iterator<Item = &'a Entry>) -> (Vec<Agent>, Vec<UnderWay>) {
+    let (mut live, mut making) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match entry {
+            Entry::Live(agent) => live.push(agent.clone()),
+            Entry::Reserved(under_way) => making.push(under_way.clone()),
+        }
     }
-
-    fn making(&self) -> impl Iterator<Item = (&Making, Option<&Agent>)> {
-        self.entries.values().filter_map(|entry| match entry {
-            Entry::Live(_) => None,
-            Entry::Reserved { making, agent, .. } => Some((making, agent.as_ref())),
-        })
-    }
+    (live, making)
 }
 
 impl Reservation {
     /// The agent is made, and not yet live.
     pub fn made(&self, agent: &Agent) {
-        let mut table = self.registry.write();
-        if let Some(Entry::Reserved { number, making, agent: made }) =
-            table.entries.get_mut(&self.id)
-            && *number == self.number
-        {
+        let mut state = self.registry.write();
+        if let Some(mut under_way) = self.take(&mut state) {
             // A resumed agent's parent stands in its header, which is read after the reservation.
-            making.lineage = agent.lineage().clone();
-            *made = Some(agent.clone());
+            under_way.making.lineage = agent.lineage().clone();
+            under_way.agent = Some(agent.clone());
+            state.table.insert(self.id.clone(), relations(agent), Entry::Reserved(under_way));
+            state.reserved += 1;
         }
     }
 
@@ -306,26 +333,40 @@ impl Reservation {
     /// If the agent has another id.
     pub fn commit(&self, agent: &Agent) {
         assert_eq!(&self.id, agent.id(), "a reservation is for its own id");
-        let mut table = self.registry.write();
-        if let Some(entry @ Entry::Reserved { .. }) = table.entries.get_mut(&self.id)
-            && matches!(entry, Entry::Reserved { number, .. } if *number == self.number)
-        {
-            *entry = Entry::Live(agent.clone());
-            drop(table);
+        let mut state = self.registry.write();
+        if self.take(&mut state).is_some() {
+            state.table.insert(self.id.clone(), relations(agent), Entry::Live(agent.clone()));
+            drop(state);
             self.registry.changed();
+        }
+    }
+
+    /// Takes its entry out of the table, if that is still its own.
+    fn take(&self, state: &mut State) -> Option<UnderWay> {
+        let own = |under_way: &UnderWay| under_way.number == self.number;
+        if !matches!(state.table.get(&self.id), Some(Entry::Reserved(it)) if own(it)) {
+            return None;
+        }
+        match state.table.remove(&self.id)? {
+            Entry::Reserved(under_way) => {
+                state.reserved -= 1;
+                Some(under_way)
+            }
+            Entry::Live(_) => None,
         }
     }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let mut table = self.registry.write();
-        if let Some(Entry::Reserved { number, .. }) = table.entries.get(&self.id)
-            && *number == self.number
-        {
-            table.entries.remove(&self.id);
-            drop(table);
+        let given_back = self.take(&mut self.registry.write());
+        if given_back.is_some() {
             self.registry.changed();
         }
+        self.over.cancel(CancelCause::Disposed);
     }
+}
+
+fn relations(agent: &Agent) -> Relations {
+    Relations::new(agent.lineage().clone(), agent.owner())
 }

@@ -6,10 +6,11 @@
 //! boundary.
 
 use std::{
+    collections::BTreeMap,
     fmt,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU64, Ordering},
+        atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -33,6 +34,8 @@ struct Inner {
     parent: Option<Scope>,
     cancel: CancelToken,
     tasks: TaskTracker,
+    /// How many scopes of the whole tree are open.
+    open: Arc<AtomicUsize>,
     /// `None` once closed.
     unwind: Mutex<Option<Unwind>>,
 }
@@ -40,8 +43,8 @@ struct Inner {
 #[derive(Default)]
 struct Unwind {
     next: u64,
-    /// Run newest first.
-    steps: Vec<(u64, Box<dyn FnOnce() + Send>)>,
+    /// Run newest first. By key, so that one among thousands is removed at its own cost.
+    steps: BTreeMap<u64, Box<dyn FnOnce() + Send>>,
 }
 
 /// The scope was closed, so nothing can be registered in it.
@@ -62,31 +65,46 @@ impl ScopeClosed {
 impl Scope {
     /// A scope without a parent.
     pub fn root(name: impl Into<String>) -> Self {
-        Self::new(name.into(), None, CancelToken::new())
+        Self::new(name.into(), None, CancelToken::new(), Arc::default())
     }
 
     /// A scope below this one. Closing this one closes it first.
     pub fn child(&self, name: impl Into<String>) -> Result<Self, ScopeClosed> {
-        let child = Self::new(name.into(), Some(self.clone()), self.0.cancel.child());
+        let (cancel, open) = (self.0.cancel.child(), self.0.open.clone());
+        let child = Self::new(name.into(), Some(self.clone()), cancel, open);
         let weak = Arc::downgrade(&child.0);
-        let registration = self.on_close(move || {
+        let closing = self.on_close(move || {
             if let Some(child) = weak.upgrade() {
                 Self(child).close();
             }
-        })?;
+        });
+        let registration = match closing {
+            Ok(registration) => registration,
+            Err(closed) => {
+                child.close();
+                return Err(closed);
+            }
+        };
         // Closed alone, the child leaves nothing behind in its parent.
         child.on_close(move || registration.remove())?;
         Ok(child)
     }
 
-    fn new(name: String, parent: Option<Self>, cancel: CancelToken) -> Self {
+    fn new(
+        name: String,
+        parent: Option<Self>,
+        cancel: CancelToken,
+        open: Arc<AtomicUsize>,
+    ) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
+        open.fetch_add(1, Ordering::Relaxed);
         Self(Arc::new(Inner {
             id: ScopeId(NEXT.fetch_add(1, Ordering::Relaxed)),
             name,
             parent,
             cancel,
             tasks: TaskTracker::new(),
+            open,
             unwind: Mutex::new(Some(Unwind::default())),
         }))
     }
@@ -126,6 +144,16 @@ impl Scope {
         self.unwind().is_some()
     }
 
+    /// How many scopes are open in the whole tree that this one is part of.
+    pub fn open_scopes(&self) -> usize {
+        self.0.open.load(Ordering::Relaxed)
+    }
+
+    /// How many registrations it holds itself, its scopes below counted as one each.
+    pub fn registrations(&self) -> usize {
+        self.unwind().as_ref().map_or(0, |unwind| unwind.steps.len())
+    }
+
     /// Runs `step` when the scope closes, newest first, unless it is removed before.
     pub fn on_close(
         &self,
@@ -137,7 +165,7 @@ impl Scope {
         };
         let key = unwind.next;
         unwind.next += 1;
-        unwind.steps.push((key, Box::new(step)));
+        unwind.steps.insert(key, Box::new(step));
         Ok(Registration { scope: Arc::downgrade(&self.0), key })
     }
 
@@ -153,10 +181,24 @@ impl Scope {
         });
     }
 
+    /// Runs `task` to its end, also past the closing of the scope: [`Scope::close_and_wait`] waits for
+    /// it. For work that has to be wound up in order; it watches the scope's token itself, and must
+    /// end soon after that fires.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime.
+    pub fn spawn_to_end(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(task);
+    }
+
     /// Closes the scope: scopes below it first, then its registrations, newest first. Idempotent. A
     /// step that panics does not keep the others from running.
     pub fn close(&self) {
         let steps = self.unwind().take();
+        if steps.is_some() {
+            self.0.open.fetch_sub(1, Ordering::Relaxed);
+        }
         self.0.tasks.close();
         self.0.cancel.cancel(CancelCause::Disposed);
         for (_, step) in steps.into_iter().flat_map(|unwind| unwind.steps.into_iter().rev()) {
@@ -211,11 +253,10 @@ impl Registration {
         let step = {
             let mut unwind = inner.unwind.lock().unwrap_or_else(PoisonError::into_inner);
             let Some(unwind) = unwind.as_mut() else { return };
-            let position = unwind.steps.iter().position(|(key, _)| *key == self.key);
-            position.map(|position| unwind.steps.remove(position))
+            unwind.steps.remove(&self.key)
         };
         // Outside the lock: the step may register or remove in the same scope.
-        if let Some((_, step)) = step {
+        if let Some(step) = step {
             step();
         }
     }
@@ -264,14 +305,18 @@ mod tests {
         let root = Scope::root("root");
         root.on_close(step("root")).unwrap();
         let gone = root.child("gone").unwrap();
+        assert_eq!((root.registrations(), gone.open_scopes()), (2, 2));
         gone.close();
-        assert_eq!(root.unwind().as_ref().unwrap().steps.len(), 1);
+        gone.close();
+        assert_eq!((root.registrations(), root.open_scopes()), (1, 1));
+        assert!(gone.child("below").is_err() && root.open_scopes() == 1);
         let child = root.child("child").unwrap();
         child.on_close(step("child")).unwrap();
         assert!(child.is_within(root.id()) && !root.is_within(child.id()));
         root.close();
         assert!(!child.is_open() && child.cancel_token().is_cancelled());
         assert_eq!(*seen.lock().unwrap(), ["child", "root"]);
+        assert_eq!(root.open_scopes(), 0);
     }
 
     #[test]
@@ -289,5 +334,19 @@ mod tests {
         let scope = Scope::root("root");
         scope.spawn(std::future::pending());
         scope.close_and_wait().await;
+    }
+
+    #[tokio::test]
+    async fn closing_waits_for_work_that_winds_itself_up() {
+        let (seen, step) = recorder();
+        let scope = Scope::root("root");
+        let closing = scope.cancel_token().clone();
+        scope.spawn_to_end(async move {
+            closing.cancelled().await;
+            tokio::task::yield_now().await;
+            step("wound up")();
+        });
+        scope.close_and_wait().await;
+        assert_eq!(*seen.lock().unwrap(), ["wound up"]);
     }
 }

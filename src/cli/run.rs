@@ -289,7 +289,7 @@ async fn turn(
     let outcome = match ended {
         Some(outcome) => outcome,
         None => {
-            harness.cancel_tree(agent, CancelCause::User);
+            harness.cancel_tree(agent, CancelCause::User).await;
             prompted.await
         }
     };

@@ -1,5 +1,7 @@
 //! `playhouse stress`: a fleet under load, and what was lost.
 
+mod tree;
+
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -15,7 +17,7 @@ use super::{
     output::{Format, Out, note},
     signals,
 };
-use crate::stress::{self, Load, Place, Progress, Report};
+use crate::stress::{self, Fault, Load, Place, Progress, Report};
 
 /// Between two lines of progress where nobody looks at a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(5);
@@ -27,6 +29,9 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 /// `--chaos` actors of every kind are killed, the store fails, is slow and full, and streams are cut.
 /// In the end every agent must be idle and answer, and every input that was acknowledged must stand
 /// in the log, and in the store once it is opened again.
+///
+/// With `--tree` it grows a tree of agents instead, each with a turn, a tool call and a report, and
+/// says what an agent costs; with `--cancel-at` it then cancels further trees at random moments.
 #[derive(Debug, clap::Args)]
 pub struct Stress {
     /// How many agents.
@@ -35,9 +40,10 @@ pub struct Stress {
     /// How many turns each is asked for [default: 10; with --duration: as many as there is time for].
     #[arg(long, value_name = "N")]
     turns: Option<u64>,
-    /// Where sessions are kept: a directory, or `memory`.
-    #[arg(long, value_name = "DIR|memory", default_value = "memory")]
-    store: PathBuf,
+    /// Where sessions are kept: a directory, or `memory` [default: memory; with --tree: a directory
+    /// that is removed after the run].
+    #[arg(long, value_name = "DIR|memory")]
+    store: Option<PathBuf>,
     /// The kind of store in the directory [default: journal].
     #[arg(long, value_name = "KIND")]
     store_kind: Option<StoreKind>,
@@ -63,6 +69,8 @@ pub struct Stress {
     /// Children that an agent delegates to at once.
     #[arg(long, value_name = "N", default_value_t = 2)]
     children: u16,
+    #[command(flatten)]
+    tree: tree::TreeArgs,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -81,7 +89,10 @@ impl Stress {
     ///
     /// If the run could not begin, or standard output cannot be written to.
     pub async fn run(self) -> Result<Exit, CliError> {
-        let place = self.place()?;
+        if self.tree.is_asked_for() {
+            return tree::run(self).await;
+        }
+        let place = self.place(self.store.as_deref().unwrap_or(Path::new("memory")))?;
         let stop = signals::listen()?;
         let load = self.load();
         let mut out = Out::new();
@@ -112,7 +123,7 @@ impl Stress {
             agents: self.agents as usize,
             turns,
             duration: self.duration.map(Duration::from_secs),
-            seed: self.seed.unwrap_or_else(|| fastrand::u64(0..1 << 32)),
+            seed: self.seed(),
             chaos: self.chaos,
             tools: usize::from(self.tools),
             chunks: usize::from(self.chunks),
@@ -121,20 +132,24 @@ impl Stress {
         }
     }
 
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or_else(|| fastrand::u64(0..1 << 32))
+    }
+
     /// Whoever names a kind that keeps anything must not be told about memory.
-    fn place(&self) -> Result<Place, CliError> {
-        let in_memory = self.store == Path::new("memory");
+    fn place(&self, store: &Path) -> Result<Place, CliError> {
+        let in_memory = store == Path::new("memory");
         match self.store_kind {
             Some(kind) if in_memory && kind != StoreKind::Memory => Err(CliError::Usage(format!(
                 "a {kind} store needs a directory; name one with --store"
             ))),
             Some(StoreKind::Memory) if !in_memory => Err(CliError::Usage(format!(
                 "memory keeps nothing in {}; leave out --store or --store-kind",
-                self.store.display()
+                store.display()
             ))),
             _ if in_memory => Ok(Place::Memory),
             kind => Ok(Place::Dir {
-                dir: self.store.clone(),
+                dir: store.to_owned(),
                 config: kind.map_or_else(StoreConfig::default, StoreConfig::new),
             }),
         }
@@ -213,14 +228,19 @@ fn table(out: &mut Out, load: &Load, report: &Report) -> Result<(), CliError> {
     report.faults.iter().try_for_each(|fault| out.line(&format!("FAULT {fault}")))
 }
 
-/// A line a fault, then one for all the rest.
-fn lines(out: &mut Out, load: &Load, report: &Report) -> Result<(), CliError> {
-    for fault in &report.faults {
+fn lines_of_faults(out: &mut Out, faults: &[Fault]) -> Result<(), CliError> {
+    for fault in faults {
         let session = fault.session.as_ref().map(|id| id.as_str());
         let line =
             json!({"kind": "fault", "session": session, "seq": fault.seq, "what": fault.what});
         out.line(&line.to_string())?;
     }
+    Ok(())
+}
+
+/// A line a fault, then one for all the rest.
+fn lines(out: &mut Out, load: &Load, report: &Report) -> Result<(), CliError> {
+    lines_of_faults(out, &report.faults)?;
     let line = json!({
         "kind": "report",
         "seed": load.seed,

@@ -66,7 +66,7 @@ impl Life {
                 agent.cancel_with(cause.clone(), *keep_inbox);
             }
             DeedKind::CancelTree => {
-                agent.cancel_tree(&CancelCause::User);
+                drop(agent.cancel_tree(CancelCause::User));
             }
             DeedKind::WhenIdle => self.when_idle(&agent).await,
             DeedKind::Select { route } => {

@@ -24,6 +24,7 @@ mod monkey;
 mod place;
 mod report;
 mod run;
+mod tree;
 mod workshop;
 
 use std::time::Duration;
@@ -34,6 +35,7 @@ pub use self::{
     place::Place,
     report::{Fault, Progress, Report},
     run::run,
+    tree::{Cancelled, Grown, Left, Shape, TreeLoad, TreeProgress, TreeReport, run_tree},
 };
 
 /// What a fleet is put through.

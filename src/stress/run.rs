@@ -63,7 +63,7 @@ pub async fn run(
     Ok(report)
 }
 
-fn store_failure(error: StoreError) -> Failure {
+pub(super) fn store_failure(error: StoreError) -> Failure {
     Failure::new(error.code(), error.to_string())
 }
 

@@ -5,6 +5,7 @@
 //!   kept for inspection.
 //! - [`trace`]: a log in one line, to compare with what it should be.
 //! - [`Victim`]: actors to kill, to see what comes back.
+//! - [`Census`]: what a harness holds, to compare before and after.
 //! - [`FaultyStore`]: a store whose operations fail when told to, or by chance.
 //!
 //! Delays of scripted answers pass at once under tokio's paused time
@@ -23,6 +24,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 
+mod census;
 #[cfg(any(feature = "sim", feature = "stress"))]
 pub(crate) mod checks;
 mod faults;
@@ -35,6 +37,7 @@ mod victim;
 pub(crate) use self::victim::kill_tree;
 
 pub use self::{
+    census::Census,
     faults::{StoreOdds, StoreOp},
     faulty_store::FaultyStore,
     stage::{Stage, StageBuilder, StageError},

@@ -35,13 +35,15 @@ pub struct AgentCell {
     pub(super) options: AgentOptions,
     pub(super) account: Option<Arc<Account>>,
     pub(super) lineage: Arc<[SessionId]>,
+    pub(super) depth: u32,
     pub(super) registry: AgentRegistry,
     pub(super) ids: Arc<dyn Ids>,
     pub(super) span: Span,
     cancel: Mutex<CancelState>,
     pub(super) status: watch::Sender<Status>,
     disposed: watch::Sender<Disposal>,
-    pub(super) errors: broadcast::Sender<AgentFault>,
+    /// Made for the first who listens: its ring is larger than the rest of the cell.
+    errors: OnceLock<broadcast::Sender<AgentFault>>,
     attempts: AtomicU64,
     /// The length of its log when it was put into the world.
     born: Seq,
@@ -115,6 +117,8 @@ pub struct AgentParts {
     pub account: Option<Arc<Account>>,
     /// Who delegated to it, nearest first.
     pub lineage: Arc<[SessionId]>,
+    /// How deep it stands at least, whatever its session's header says.
+    pub depth: u32,
     /// The agents of its harness.
     pub registry: AgentRegistry,
     /// Where ids come from.
@@ -126,17 +130,28 @@ pub struct AgentParts {
 impl AgentCell {
     /// Puts an agent into the world.
     pub fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { session, scope, owner, options, account, lineage, registry, ids, span } =
-            parts;
-        let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
-        Arc::new(Self {
-            born: session.log().len(),
+        let AgentParts {
             session,
             scope,
             owner,
             options,
             account,
             lineage,
+            depth,
+            registry,
+            ids,
+            span,
+        } = parts;
+        let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
+        Arc::new(Self {
+            born: session.log().len(),
+            scope,
+            owner,
+            options,
+            account,
+            lineage,
+            depth: depth.max(session.header().delegation_depth.unwrap_or(0)),
+            session,
             registry,
             ids,
             span,
@@ -148,7 +163,7 @@ impl AgentCell {
             }),
             status: watch::Sender::new(Status::Idle),
             disposed: watch::Sender::new(Disposal::Live),
-            errors: broadcast::Sender::new(ERRORS_KEPT),
+            errors: OnceLock::new(),
             attempts: AtomicU64::new(0),
             held: AtomicBool::new(true),
             end: OnceLock::new(),
@@ -290,10 +305,17 @@ impl AgentCell {
         let _ = self.end.set(end);
     }
 
+    /// Reads failures along from here.
+    pub(super) fn errors(&self) -> broadcast::Receiver<AgentFault> {
+        self.errors.get_or_init(|| broadcast::Sender::new(ERRORS_KEPT)).subscribe()
+    }
+
     /// Tells subscribers of a failure.
     pub fn tell_error(&self, fault: AgentFault) {
         // Nobody has to listen.
-        let _ = self.errors.send(fault);
+        if let Some(errors) = self.errors.get() {
+            let _ = errors.send(fault);
+        }
     }
 
     /// What the current step was assembled from.

@@ -3,7 +3,12 @@
 mod cell;
 mod model;
 
-use std::{fmt, future::Future, sync::Arc};
+use std::{
+    fmt,
+    future::Future,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
 
 pub use cell::{AgentCell, AgentFault, AgentParts, AnnouncedCancel, Disposal};
 pub use model::{AgentModel, SelectError};
@@ -27,6 +32,7 @@ use crate::{
     budget::{Account, BudgetStatus},
     cancel::CancelToken,
     options::{AgentOptions, Durability},
+    registry::CancellingTree,
     scope::Scope,
     session::Session,
     slot::Gone,
@@ -205,9 +211,10 @@ impl Agent {
         &self.0.lineage
     }
 
-    /// How deep in a tree of delegations it stands; 0 for a root.
+    /// How deep in a tree of delegations it stands; 0 for a root. The more of what its header says
+    /// and of what it was made with: a resume never lowers it.
     pub fn depth(&self) -> u32 {
-        self.session().header().delegation_depth.unwrap_or(0)
+        self.0.depth
     }
 
     /// When its log is made durable.
@@ -227,7 +234,7 @@ impl Agent {
 
     /// Reads failures along, also those without a place in the log.
     pub fn errors(&self) -> broadcast::Receiver<AgentFault> {
-        self.0.errors.subscribe()
+        self.0.errors()
     }
 
     /// What waits in its inbox.
@@ -380,9 +387,24 @@ impl Agent {
         let _ = self.0.actor.cast(AgentMessage::Cancel { announcement });
     }
 
-    /// Cancels the agent and every agent below it, also those that are being made. Returns how many
-    /// were reached, once all their tokens have fired.
-    pub fn cancel_tree(&self, cause: &CancelCause) -> usize {
+    /// Cancels the agent and every agent below it, also those that are being made: all their tokens
+    /// have fired when this returns, before anything is awaited. Await what it returns to know that
+    /// all of them are idle or gone; who was delegated to meanwhile is reached then, and who does not
+    /// stop in time is named.
+    ///
+    /// An agent that somebody wakes before it has come to rest is waited for, too.
+    ///
+    /// ```
+    /// # use playhouse_messages::event::CancelCause;
+    /// # use playhouse_plugin_api::agent::Agent;
+    /// # async fn run(agent: &Agent) {
+    /// let cancelling = agent.cancel_tree(CancelCause::User);
+    /// println!("{} agents and creations are told", cancelling.reached());
+    /// let cancelled = cancelling.await;
+    /// assert!(cancelled.unfinished.is_empty(), "all of them are idle or gone");
+    /// # }
+    /// ```
+    pub fn cancel_tree(&self, cause: CancelCause) -> CancellingTree {
         self.0.registry.cancel_tree(self, cause)
     }
 
@@ -420,6 +442,14 @@ impl PartialEq for Agent {
     /// The same incarnation, not just the same id.
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Agent {}
+
+impl Hash for Agent {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
     }
 }
 

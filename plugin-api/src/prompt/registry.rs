@@ -2,6 +2,7 @@
 
 use std::{
     cmp::Ordering,
+    collections::HashMap,
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
@@ -45,39 +46,44 @@ struct Table {
 
 type ToolsFn = Box<dyn Fn(&AssembleContext) -> ToolOffer + Send + Sync>;
 
-/// Registrations of one kind, in order.
-struct Layers<T>(Vec<Entry<T>>);
+/// Registrations of one kind: one layer a scope, each in order.
+struct Layers<T>(HashMap<ScopeId, Vec<Entry<T>>>);
 
 struct Entry<T> {
     key: u64,
-    scope: ScopeId,
     name: String,
     item: Arc<T>,
 }
 
 impl<T> Default for Layers<T> {
     fn default() -> Self {
-        Self(Vec::new())
+        Self(HashMap::new())
     }
 }
 
 impl<T> Layers<T> {
     fn has(&self, scope: &Scope, name: &str) -> bool {
-        self.0.iter().any(|entry| entry.scope == scope.id() && entry.name == name)
+        let layer = self.0.get(&scope.id());
+        layer.is_some_and(|layer| layer.iter().any(|entry| entry.name == name))
     }
 
-    fn take(&mut self, key: u64) -> Option<Entry<T>> {
-        let position = self.0.iter().position(|entry| entry.key == key)?;
-        Some(self.0.remove(position))
+    fn take(&mut self, scope: ScopeId, key: u64) -> Option<Entry<T>> {
+        let layer = self.0.get_mut(&scope)?;
+        let position = layer.iter().position(|entry| entry.key == key)?;
+        let taken = layer.remove(position);
+        if layer.is_empty() {
+            self.0.remove(&scope);
+        }
+        Some(taken)
     }
 
     /// What the scope sees, outermost layer first.
     fn layers<'a>(&'a self, scope: &Scope) -> impl Iterator<Item = (ScopeId, &'a Entry<T>)> {
         let mut chain: Vec<_> = scope.chain().map(Scope::id).collect();
         chain.reverse();
-        chain.into_iter().flat_map(|id| {
-            self.0.iter().filter(move |entry| entry.scope == id).map(move |entry| (id, entry))
-        })
+        chain
+            .into_iter()
+            .flat_map(|id| self.0.get(&id).into_iter().flatten().map(move |entry| (id, entry)))
     }
 
     /// What the scope sees by name: a nearer one takes the place of the one that it shadows.
@@ -241,14 +247,15 @@ impl PromptRegistry {
     ) -> Result<Registration, ScopeClosed> {
         let key = table.next;
         table.next += 1;
-        let registry = self.clone();
+        let (registry, layer) = (self.clone(), scope.id());
         let registration = scope.on_close(move || {
-            let taken = layers(&mut registry.table()).take(key);
+            let taken = layers(&mut registry.table()).take(layer, key);
             // Outside the lock: what a plugin's closure holds may unregister as it is dropped.
             drop(taken);
             registry.changed();
         })?;
-        layers(&mut table).0.push(Entry { key, scope: scope.id(), name, item: Arc::new(item) });
+        let layer = layers(&mut table).0.entry(layer).or_default();
+        layer.push(Entry { key, name, item: Arc::new(item) });
         drop(table);
         self.changed();
         Ok(registration)

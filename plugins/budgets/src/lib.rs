@@ -36,3 +36,6 @@ pub use self::{
     enforce::Budgets,
     fair::{FairRequests, Permit, Permits},
 };
+
+#[cfg(test)]
+mod subagents;

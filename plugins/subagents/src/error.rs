@@ -1,7 +1,11 @@
 //! Why a child was not started.
 
 use playhouse_messages::chunk::Failure;
-use playhouse_plugin_api::{creation::CreateError, scope::ScopeClosed, tool::ToolError};
+use playhouse_plugin_api::{
+    creation::CreateError,
+    scope::ScopeClosed,
+    tool::{SchemaError, ToolError},
+};
 
 /// Why a child was not started, or a provider not registered. Nothing of the child is left then.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -43,6 +47,9 @@ pub enum ChildError {
         /// How many may live at once.
         limit: usize,
     },
+    /// The structured result cannot be asked for.
+    #[error("outputSchema: {0}")]
+    Schema(#[from] SchemaError),
     /// The configuration makes no sense.
     #[error("{0}")]
     Config(String),
@@ -63,6 +70,7 @@ impl ChildError {
             Self::UnsupportedCapability { .. } => "UNSUPPORTED_CAPABILITY",
             Self::Depth { .. } => "SUBAGENT_DEPTH",
             Self::Capacity { .. } => "SUBAGENT_CAPACITY",
+            Self::Schema(error) => error.code(),
             Self::Config(_) => "INVALID_ARGUMENT",
             Self::Closed(closed) => closed.code(),
             Self::Start(failure) => &failure.code,

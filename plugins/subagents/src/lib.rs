@@ -5,9 +5,16 @@
 //! (the parent's unless told otherwise; its closing disposes the child), the *runtime parent* that
 //! is told of it, and the supervisor that restarts it.
 //!
-//! - [`provider`]: the seam. A [`ChildProvider`] starts children, [`ChildProviders`] knows them all.
-//! - [`mod@spawn`]: the provider of this library, which makes a fresh agent in this process.
+//! - [`provider`], [`providers`] and [`mod@request`]: the seam. A [`ChildProvider`] starts children,
+//!   [`ChildProviders`] knows them all, a [`ChildRequest`] says what is wanted.
+//! - [`mod@spawn`] and [`mod@fork`]: the providers of this library, which make an agent in this
+//!   process: a fresh one, or one that begins with what its parent has completed.
+//! - [`compose`] and [`depth`]: what is put into a child's scope, and how deep it may stand.
+//! - [`structured`]: results by a JSON Schema.
+//! - [`descriptor`]: who a stored session is.
 //! - [`run`]: what a started child is to its starter, and what became of it.
+//! - [`continuable`]: children that can be sent to again, also after a restart.
+//! - [`listing`]: who an agent's children are, live and stored.
 //! - [`lifecycle`]: who is told that children begin and end.
 //! - [`slots`]: how many children may live at once.
 //! - [`tool`]: delegation as a tool for models.
@@ -34,23 +41,43 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 
+pub mod basis;
+pub mod compose;
+pub mod continuable;
+pub mod depth;
 pub mod descriptor;
 pub mod error;
+pub mod fork;
 pub mod lifecycle;
+pub mod listing;
 pub mod plugin;
 pub mod provider;
+pub mod providers;
+pub mod request;
 pub mod run;
 pub mod slots;
 pub mod spawn;
+mod start;
+pub mod structured;
 pub mod tool;
 
 pub use self::{
+    basis::Basis,
+    compose::Composition,
+    continuable::{
+        CONTINUATIONS_SERVICE, ContinuationError, Continuations, StartContinuable, Started,
+    },
+    depth::Depth,
     error::ChildError,
-    lifecycle::{Lifecycle, RunEnded, RunStarted},
+    fork::{Fork, fork},
+    lifecycle::{Lifecycle, ProviderNotice, RunEnded, RunId, RunStarted},
+    listing::{Activity, ChildRow, Diagnostic, Known, ListError, list_children, list_descendants},
     plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},
-    provider::{Capabilities, ChildOptions, ChildProvider, ChildProviders, ChildRequest},
+    provider::{Capabilities, ChildProvider},
+    providers::ChildProviders,
+    request::{ChildOptions, ChildRequest},
     run::{ChildResult, Run, StopReason},
     slots::{Slot, Slots},
     spawn::{Spawn, spawn},
-    tool::{ToolConfig, subagent_tool},
+    tool::{Background, DepthLimit, ToolConfig, mount_tool},
 };

@@ -1,29 +1,50 @@
-//! Who is told that children begin and end.
+//! Who is told that children begin and end, and that providers come and go.
+
+use std::{
+    fmt,
+    sync::atomic::{AtomicU64, Ordering},
+};
 
 use playhouse_messages::id::SessionId;
 use playhouse_plugin_api::{agent::Agent, hook::Notify};
 
-use crate::{ChildResult, Run, StopReason};
+use crate::{ChildResult, StopReason};
 
-/// Told to the listeners that the delegating agent's scope admits: of each run its start, and after
-/// it exactly one end.
+/// Of each run its start is told, and after it exactly one end, to the listeners that the delegating
+/// agent's scope admits. Of each provider its coming and its going, to all.
 #[derive(Default)]
 pub struct Lifecycle {
     /// A child was started; a local one stands in the registry.
     pub started: Notify<RunStarted>,
     /// Its run has a result.
     pub ended: Notify<RunEnded>,
+    /// A provider came or went.
+    pub provider: Notify<ProviderNotice>,
+    runs: AtomicU64,
+}
+
+/// Tells runs apart, also those of one child: each life of a continuable child is a run of its own.
+/// Unique in a harness while it lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RunId(u64);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "run-{}", self.0)
+    }
 }
 
 /// A child was started.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RunStarted {
+    /// This run.
+    pub run: RunId,
     /// Who delegated.
     pub parent: Agent,
     /// Who started it.
     pub provider: String,
-    /// The run, and the child if it is local.
+    /// The child, or its stand-in here if it is not local.
     pub id: SessionId,
     /// Whether the child lives in this process.
     pub local: bool,
@@ -41,16 +62,42 @@ pub struct RunEnded {
     pub last_message: Option<String>,
 }
 
-impl RunStarted {
-    pub(crate) fn of(parent: Agent, provider: &str, run: &Run) -> Self {
-        let (provider, id) = (provider.to_owned(), run.id().clone());
-        Self { parent, provider, id, local: run.agent().is_some() }
+/// A provider came or went; for each name the two alternate.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProviderNotice {
+    /// It starts children from now on.
+    Added {
+        /// Its name.
+        name: String,
+    },
+    /// It starts no more; what it started goes on.
+    Removed {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl Lifecycle {
+    /// Tells that a run begins. It must be ended by [`Lifecycle::end`], once.
+    #[must_use = "a run that begins has an end"]
+    pub fn begin(
+        &self,
+        parent: Agent,
+        provider: impl Into<String>,
+        id: &SessionId,
+        local: bool,
+    ) -> RunStarted {
+        let run = RunId(self.runs.fetch_add(1, Ordering::Relaxed) + 1);
+        let started = RunStarted { run, parent, provider: provider.into(), id: id.clone(), local };
+        self.started.tell(started.parent.scope(), &started);
+        started
     }
 
-    /// A fault without a stop reason counts as an error.
-    pub(crate) fn ended(self, result: Option<ChildResult>) -> RunEnded {
-        let result = result.unwrap_or_else(|| ChildResult::new(StopReason::Error));
-        let last_message = Some(result.text()).filter(|text| !text.is_empty());
-        RunEnded { run: self, stop_reason: result.stop_reason, last_message }
+    /// Tells that it has ended. A fault without a result counts as an error.
+    pub fn end(&self, run: RunStarted, result: Option<&ChildResult>) {
+        let stop_reason = result.map_or(StopReason::Error, |result| result.stop_reason.clone());
+        let last_message = result.map(ChildResult::text).filter(|text| !text.is_empty());
+        let ended = RunEnded { run, stop_reason, last_message };
+        self.ended.tell(ended.run.parent.scope(), &ended);
     }
 }

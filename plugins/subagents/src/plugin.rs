@@ -10,8 +10,8 @@ use playhouse_plugin_api::{
 };
 
 use crate::{
-    ChildError, ChildOptions, ChildProviders, Slots, Spawn, ToolConfig,
-    descriptor::DESCRIPTOR_KIND, spawn::SPAWN, subagent_tool,
+    Background, ChildOptions, ChildProviders, Continuations, DepthLimit, Fork, Slots, Spawn,
+    ToolConfig, descriptor::DESCRIPTOR_KIND, fork::FORK, mount_tool, spawn::SPAWN,
 };
 
 /// The service under which the plugin offers its [`ChildProviders`].
@@ -21,7 +21,7 @@ pub const SUBAGENTS_SERVICE: &str = "subagents";
 /// sessions of children do not load.
 pub const EVENT_KINDS: [&str; 1] = [DESCRIPTOR_KIND];
 
-/// The plugin: the provider [`Spawn`], and a tool that delegates to it.
+/// The plugin: the providers [`Spawn`] and [`Fork`], and tools that delegate to them.
 ///
 /// ```
 /// use playhouse_subagents::Subagents;
@@ -36,14 +36,17 @@ pub const EVENT_KINDS: [&str; 1] = [DESCRIPTOR_KIND];
 #[derive(Debug, Clone)]
 pub struct Subagents {
     tool: ToolConfig,
+    fork_tool: Option<String>,
+    further: Vec<ToolConfig>,
     slots: Slots,
 }
 
 impl Subagents {
-    /// The defaults: a tool named `subagent`, depth as the agents' own options say, 32 children at
+    /// The defaults: a tool named `subagent` for fresh children, three levels deep, 32 children at
     /// once.
     pub fn new() -> Self {
-        Self { tool: ToolConfig::new(SPAWN), slots: Slots::default() }
+        let tool = ToolConfig::new(SPAWN);
+        Self { tool, fork_tool: None, further: Vec::new(), slots: Slots::default() }
     }
 
     /// Names the tool.
@@ -53,10 +56,35 @@ impl Subagents {
         self
     }
 
-    /// The deepest that a child of the tool may stand; 0 forbids delegation by the tool.
+    /// What a call of the tool means that asks to run in the background.
+    #[must_use]
+    pub fn background(mut self, background: Background) -> Self {
+        self.tool.background = background;
+        self
+    }
+
+    /// Adds a tool of this name for children that know what their parent has completed; otherwise as
+    /// the tool for fresh ones. They have no persona of their own, which would change what stands
+    /// before the history, and so its price.
+    #[must_use]
+    pub fn fork_tool(mut self, name: impl Into<String>) -> Self {
+        self.fork_tool = Some(name.into());
+        self
+    }
+
+    /// Adds a tool, perhaps for a provider that another plugin registers in [`ChildProviders`]: it is
+    /// there while that is.
+    #[must_use]
+    pub fn with_tool(mut self, tool: ToolConfig) -> Self {
+        self.further.push(tool);
+        self
+    }
+
+    /// The deepest that a child of the tool may stand; 0 forbids delegation by the tool. An agent's
+    /// own limit counts all the same.
     #[must_use]
     pub fn max_depth(mut self, max_depth: u32) -> Self {
-        self.tool.max_depth = Some(max_depth);
+        self.tool.max_depth = DepthLimit::At(max_depth);
         self
     }
 
@@ -93,13 +121,15 @@ impl Subagents {
         &self.slots
     }
 
-    fn check(&self) -> Result<(), ChildError> {
-        let empty = |filter: &ToolFilter| filter.allow.is_none() && filter.deny.is_empty();
-        if self.tool.tool_filter.as_ref().is_some_and(empty) {
-            let text = "the sub-agents' tool filter needs an allow list or a deny list";
-            return Err(ChildError::Config(text.to_owned()));
-        }
-        Ok(())
+    fn tools(&self) -> Vec<ToolConfig> {
+        let fork = self.fork_tool.clone().map(|name| ToolConfig {
+            name,
+            provider: FORK.to_owned(),
+            persona: None,
+            ..self.tool.clone()
+        });
+        let tools = [Some(self.tool.clone()), fork].into_iter().flatten();
+        tools.chain(self.further.iter().cloned()).collect()
     }
 }
 
@@ -121,15 +151,18 @@ impl Plugin for Subagents {
     fn setup(&self, ctx: PluginContext) -> BoxFuture<'static, Result<(), Failure>> {
         let plugin = self.clone();
         async move {
-            plugin.check()?;
             let world = ctx.world()?;
             let providers = ChildProviders::new();
             let spawn = Spawn::new(world.clone(), plugin.slots.clone());
             providers.register(&ctx.scope, Arc::new(spawn))?;
+            let fork = Fork::new(world.clone(), plugin.slots.clone());
+            providers.register(&ctx.scope, Arc::new(fork))?;
             let service = Arc::new(providers.clone());
             ctx.services.provide(&ctx.scope, SUBAGENTS_SERVICE, service)?;
-            let tool = subagent_tool(providers, plugin.tool);
-            ctx.tie(world.tools.registry().register(&world.scope, tool)?)?;
+            Continuations::host(&ctx, providers.clone(), plugin.slots.clone())?;
+            for tool in plugin.tools() {
+                mount_tool(&ctx, &providers, tool)?;
+            }
             Ok(())
         }
         .boxed()

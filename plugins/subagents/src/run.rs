@@ -22,6 +22,8 @@ use playhouse_plugin_api::{
 };
 use serde_json::Value;
 
+use crate::structured::{STRUCTURED_OUTPUT, Structured};
+
 /// A diagnostic longer than this many bytes is cut.
 pub const DIAGNOSTIC_BYTES_MAX: usize = 4096;
 
@@ -95,22 +97,13 @@ impl Run {
     }
 
     /// The run of an agent in this process, which has accepted its prompt.
-    pub fn local(child: AgentHandle, cancel: CancelToken) -> Self {
+    pub(crate) fn local(child: AgentHandle, answer: Answer) -> Self {
         let (agent, id) = (child.agent().clone(), child.id().clone());
         let idle = agent.clone();
         let result = async move {
             // A child that is gone has said all that it will say, in its log.
             let _ = idle.when_idle().await;
-            let (mut result, ran) = ChildResult::fold(&idle.session().log(), 0);
-            // One that was disposed before its turn keeps its prompt, for a resume to run.
-            let kept = !ran && *idle.cell().disposal().borrow() != Disposal::Live;
-            let reason = &result.stop_reason;
-            let cancelled =
-                cancel.is_cancelled() && !(*reason == StopReason::Completed || is_budget(reason));
-            if cancelled || kept {
-                result.stop_reason = StopReason::Aborted;
-            }
-            Ok(result)
+            Ok(answer.of(&idle))
         };
         let disposal = async move { child.dispose().await };
         Self::new(id, Some(agent), result.boxed(), disposal.boxed())
@@ -142,9 +135,74 @@ impl Run {
     }
 }
 
+/// A run that is disposed even if whoever waits for it is dropped.
+pub(crate) struct DisposedOnDrop(Run);
+
+impl DisposedOnDrop {
+    pub(crate) fn new(run: Run) -> Self {
+        Self(run)
+    }
+}
+
+impl std::ops::Deref for DisposedOnDrop {
+    type Target = Run;
+
+    fn deref(&self) -> &Run {
+        &self.0
+    }
+}
+
+impl Drop for DisposedOnDrop {
+    fn drop(&mut self) {
+        // Over, or abandoned: then nobody waits for it, and it goes all the same.
+        if self.0.disposal.peek().is_some() {
+            return;
+        }
+        let run = self.0.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            runtime.spawn(async move {
+                if let Err(failure) = run.dispose().await {
+                    tracing::warn!(child = %run.id(), %failure, "an abandoned child's disposal failed");
+                }
+            });
+        }
+    }
+}
+
 impl fmt::Debug for Run {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Run").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+/// Where the answer of a child in this process is found.
+pub(crate) struct Answer {
+    /// Where its own work begins in its log.
+    pub(crate) from: Seq,
+    /// The result that was asked for, if by a schema.
+    pub(crate) structured: Option<Structured>,
+    /// By which its starter cancels it.
+    pub(crate) cancel: CancelToken,
+}
+
+impl Answer {
+    /// The result of a child that is idle, or gone.
+    fn of(&self, child: &Agent) -> ChildResult {
+        let (mut result, ran) = ChildResult::fold(&child.session().log(), self.from);
+        if let Some(structured) = &self.structured {
+            result.structured = structured.captured();
+        }
+        let owed = self.structured.is_some() && result.structured.is_none();
+        let completed = result.stop_reason == StopReason::Completed && !owed;
+        // One that was disposed before its turn keeps its prompt, for a resume to run.
+        let kept = !ran && *child.cell().disposal().borrow() != Disposal::Live;
+        if kept || (self.cancel.is_cancelled() && !completed && !is_budget(&result.stop_reason)) {
+            result.stop_reason = StopReason::Aborted;
+        } else if owed && result.stop_reason == StopReason::Completed {
+            result.stop_reason = StopReason::Error;
+            result.diagnostic = Some(format!("it ended without a call of `{STRUCTURED_OUTPUT}`"));
+        }
+        result
     }
 }
 
@@ -201,6 +259,20 @@ impl ChildResult {
             stop_reason,
         };
         (result, ran)
+    }
+
+    /// With this output.
+    #[must_use]
+    pub fn saying(mut self, output: Vec<ContentBlock>) -> Self {
+        self.output = output;
+        self
+    }
+
+    /// With what went wrong, cut at [`DIAGNOSTIC_BYTES_MAX`].
+    #[must_use]
+    pub fn diagnosed(mut self, diagnostic: impl Into<String>) -> Self {
+        self.diagnostic = Some(cut(diagnostic.into()));
+        self
     }
 
     /// The output's text.

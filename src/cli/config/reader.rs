@@ -16,8 +16,8 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, ProviderConfig,
-    ProviderKind, SessionChoice, ToolsConfig,
+    AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, ProviderConfig, ProviderKind,
+    SessionChoice, ToolsConfig,
     budget::{BudgetEntry, LimitsEntry, PriceEntry},
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,

@@ -143,7 +143,7 @@ impl Server {
             "agent/followup" => self.send(read(params)?, Some((InboxTarget::NextTurn, true))).await,
             "agent/steer" => self.send(read(params)?, Some((InboxTarget::NextStep, true))).await,
             "agent/inject" => self.send(read(params)?, Some((InboxTarget::NextStep, false))).await,
-            "agent/cancel" => self.cancel(read(params)?),
+            "agent/cancel" => self.cancel(read(params)?).await,
             "agent/whenIdle" => self.when_idle(read(params)?).await,
             "agent/dispose" => self.dispose(read(params)?).await,
             "agent/list" => self.list(),
@@ -263,21 +263,23 @@ impl Server {
         }))
     }
 
-    fn cancel(&self, params: CancelParams) -> Answer {
+    async fn cancel(&self, params: CancelParams) -> Answer {
         let agent = self.agent(&params.agent)?;
         let cause = params.cause.unwrap_or(CancelCause::User);
-        let reached = match (params.tree, params.keep_inbox) {
+        match (params.tree, params.keep_inbox) {
             (true, true) => {
                 let text = "`tree` drops pending input everywhere: it excludes `keepInbox`";
-                return Err(RpcError::invalid_params(text));
+                Err(RpcError::invalid_params(text))
             }
-            (true, false) => self.desk.harness.cancel_tree(&agent, cause),
+            (true, false) => {
+                let cancelled = self.desk.harness.cancel_tree(&agent, cause).await;
+                ok(json!({"reached": cancelled.reached, "unfinished": cancelled.unfinished}))
+            }
             (false, keep_inbox) => {
                 agent.cancel_with(cause, keep_inbox);
-                1
+                ok(json!({"reached": 1, "unfinished": []}))
             }
-        };
-        ok(json!({"reached": reached}))
+        }
     }
 
     async fn when_idle(&self, params: AgentParams) -> Answer {

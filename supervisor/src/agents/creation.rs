@@ -329,6 +329,7 @@ impl Creation<'_> {
             options,
             account,
             lineage: world.agents.lineage_below(runtime_parent.as_ref()),
+            depth: new.delegation_depth.unwrap_or(0),
             registry: world.agents.clone(),
             ids: world.ids.clone(),
             span: world.span.clone(),

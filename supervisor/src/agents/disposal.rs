@@ -1,6 +1,6 @@
 //! How agents end: top down they are told, bottom up they are released.
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use playhouse_messages::{
     chunk::Failure,
@@ -12,6 +12,8 @@ use playhouse_messages::{
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
     creation::AgentHandle,
+    points::Disposing,
+    registry::UnderWay,
     session::SessionCell,
     slot::{Gone, Slot},
     store::{EventBatch, SessionWriter, StoreError},
@@ -29,6 +31,10 @@ pub const STORE_TIMEOUT: &str = "STORE_TIMEOUT";
 /// What is waited for on top of the grace time: longer is a fault of ours, and must not hang a caller.
 pub const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How many disposals, one after the other, a listener of a disposal may wait for: what is below an
+/// agent ends level by level.
+const LEVELS: u32 = 32;
+
 /// How long a store that fails is left alone before it is tried again, at first and at most: about 3 s
 /// in all, within the patience.
 const STORE_PAUSE_MIN: Duration = Duration::from_millis(50);
@@ -39,6 +45,7 @@ const STORE_PAUSE_MAX: Duration = Duration::from_millis(1600);
 pub async fn dispose(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
     let mut failures = Vec::new();
     agent.cancel_with(CancelCause::Disposed, keep_inbox);
+    failures.extend(tell(world, agent, keep_inbox).await.err());
     failures.extend(dispose_owned(world, agent, keep_inbox).await.err());
     // The loop's own graces bound its end.
     let patience = world.limits.grace * 2 + PATIENCE;
@@ -54,6 +61,7 @@ pub async fn dispose(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(
 pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(), Failure> {
     let mut failures = Vec::new();
     agent.cell().token().cancel(CancelCause::Disposed);
+    failures.extend(tell(world, agent, true).await.err());
     failures.extend(dispose_owned(world, agent, true).await.err());
     let cell = agent.session().cell();
     // Whoever still appends must have done so: what is published below takes the log's place.
@@ -65,6 +73,15 @@ pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(
     cell.close_writer();
     failures.extend(note(world, cell, &failure).err());
     release(world, agent, failures).await
+}
+
+/// Lets listeners end what belongs to the agent and is not owned by it.
+async fn tell(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
+    let going = Disposing { agent: agent.clone(), keep_inbox };
+    let told = world.hooks.disposing.run(agent.scope(), going);
+    tokio::time::timeout((world.limits.grace + PATIENCE) * LEVELS, told).await.unwrap_or_else(
+        |_| Err(Failure::new("DISPOSE_TIMEOUT", "a listener of the disposal does not end")),
+    )
 }
 
 /// Says in a log why its agent could not go on, and closes the turn that is open.
@@ -97,26 +114,19 @@ fn note(world: &World, cell: &SessionCell, failure: &Failure) -> Result<(), Fail
 /// Disposes the agents whose owner is the agent's scope, or one below it. All are told first; those
 /// that are being made are given up, and their creations undo themselves.
 async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
-    let mut changes = world.agents.watch();
-    let mut done: Vec<Agent> = vec![agent.clone()];
+    let mut done = HashSet::from([agent.clone()]);
     let mut failures = Vec::new();
     loop {
-        changes.borrow_and_update();
         let (mut owned, making) = world.agents.owned(agent.scope().id());
         owned.retain(|owned| !done.contains(owned));
         if owned.is_empty() && making.is_empty() {
             return combined(agent, failures);
         }
         for making in &making {
-            making.cancel.cancel(CancelCause::Disposed);
+            making.give_up(CancelCause::Disposed);
         }
         for child in &owned {
             child.cancel_with(CancelCause::Disposed, keep_inbox);
-        }
-        if owned.is_empty() {
-            // The registry outlives the wait: the world holds it.
-            let _ = changes.changed().await;
-            continue;
         }
         let ends = owned.iter().map(|child| async move {
             let child = AgentHandle::new(child.clone());
@@ -125,6 +135,7 @@ async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result
         for ended in futures::future::join_all(ends).await {
             failures.extend(ended.err());
         }
+        futures::future::join_all(making.iter().map(UnderWay::over)).await;
         done.extend(owned);
     }
 }

@@ -31,7 +31,7 @@ use ractor::Actor;
 
 use super::{Harness, HarnessState, Inner, watch_root};
 use crate::{
-    agents::{maker::Maker, root::AgentsRoot},
+    agents::{disposal, maker::Maker, root::AgentsRoot},
     plugin_host::{HostError, PluginStatus, Plugins},
     providers::{ProvidersRoot, ProvidersRootMessage},
     restart_policy::{RestartBook, RestartPolicy},
@@ -249,7 +249,7 @@ impl HarnessBuilder {
             tools,
             prompts: PromptRegistry::new(),
             services: Services::new(),
-            agents: AgentRegistry::new(),
+            agents: AgentRegistry::with_patience(self.limits.grace * 2 + disposal::PATIENCE),
             store: self.store,
             undurable: Undurable::new(self.limits.undurable_bytes),
             attachments: self.attachments,

@@ -20,6 +20,7 @@ use playhouse_plugin_api::{
     creation::{AgentHandle, AgentMaker, CreateError, NewAgent},
     fork::ForkPoint,
     plugin::Plugin,
+    registry::CancellingTree,
     store::EventBatch,
     tool::Tool,
     watch,
@@ -33,6 +34,7 @@ use crate::{
         disposal::{self, STORE_TIMEOUT, in_time, store_failure},
         maker::Maker,
     },
+    children::count,
     plugin_host::{HostError, PluginHandle, Plugins},
     providers::ProvidersRootMessage,
     restart_policy::RestartBook,
@@ -127,9 +129,10 @@ impl Harness {
         self.inner.world.agents.children(id)
     }
 
-    /// Cancels an agent and all below it; returns how many were reached, once all were.
-    pub fn cancel_tree(&self, agent: &Agent, cause: CancelCause) -> usize {
-        self.inner.world.agents.cancel_tree(agent, &cause)
+    /// Cancels an agent and all below it, at once; await what is returned to know that all of them
+    /// have come to rest. See [`Agent::cancel_tree`].
+    pub fn cancel_tree(&self, agent: &Agent, cause: CancelCause) -> CancellingTree {
+        self.inner.world.agents.cancel_tree(agent, cause)
     }
 
     /// Registers a tool for all agents.
@@ -147,6 +150,13 @@ impl Harness {
     /// How many actors of agents and providers died and were started again.
     pub fn restarts(&self) -> u64 {
         self.inner.book.restarts()
+    }
+
+    /// How many actors it has: of agents, of provider routes and of plugins, with those that keep
+    /// them.
+    pub fn actors(&self) -> usize {
+        let Inner { root, providers, plugins, .. } = &*self.inner;
+        [root.get_cell(), providers.get_cell(), plugins.root()].iter().map(count).sum()
     }
 
     /// What agents and plugins share.

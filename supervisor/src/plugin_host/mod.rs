@@ -39,6 +39,13 @@ pub struct Plugins {
     root: ActorRef<PluginsRootMessage>,
 }
 
+impl Plugins {
+    /// The actor that the hosts hang under.
+    pub(crate) fn root(&self) -> ActorCell {
+        self.root.get_cell()
+    }
+}
+
 /// One hosted plugin. Clones are the same; dropping it ends nothing.
 #[derive(Debug, Clone)]
 pub struct PluginHandle {

@@ -162,6 +162,7 @@ fn agent(scope: &Scope) -> Agent {
         options,
         account: None,
         lineage: Arc::default(),
+        depth: 0,
         registry: AgentRegistry::new(),
         ids,
         span: tracing::Span::none(),
