@@ -49,8 +49,8 @@ impl Acp {
         #[cfg(unix)]
         let control = {
             let (harness, providers) = (harness.clone(), Arc::new(providers));
-            let kind = config.store.kind();
-            Control::listen(kind, &dir, Desk { harness, providers, agents: config.agents.into() })
+            let (kind, agents) = (config.store.kind(), config.agents.into());
+            Control::listen(kind, &dir, Desk { harness, providers, agents, budget: config.budget })
         };
         let served = serve(&server, &signal, &harness).await;
         #[cfg(unix)]

@@ -1,11 +1,15 @@
 //! Which agent a command drives: the arguments' route, or the config's agent, or the default.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
+use playhouse_budgets::Budget;
 use playhouse_plugin_api::{creation::NewAgent, options::AgentOptions};
 
 use super::{
-    config::{AgentConfig, Config, DEFAULT_FILE},
+    config::{AgentConfig, Config, DEFAULT_FILE, micros},
     exit::CliError,
     house,
     providers::{DEFAULT_MODEL, Providers},
@@ -27,12 +31,49 @@ pub(super) struct Choice {
     /// The output limit of one request, in tokens.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=playhouse_messages::json::INTEGER_MAX))]
     max_tokens: Option<u64>,
+    #[command(flatten)]
+    budget: BudgetArgs,
     /// The config, as docs/config.md describes it [default: playhouse.toml if it is there].
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
     /// Which [[agent]] of the config to run [default: the first].
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
+}
+
+/// What the run may spend: the agent and all that it delegates to, together.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Budget")]
+struct BudgetArgs {
+    /// Tokens that all requests may take: input, cached or not, and output [default: the config's].
+    #[arg(long, value_name = "N")]
+    budget_tokens: Option<u64>,
+    /// What they may cost, in the currency of the config's prices [default: the config's].
+    #[arg(long, value_name = "AMOUNT", value_parser = cost)]
+    budget_cost: Option<u64>,
+    /// How long the agents may run, such as 90s or 10m [default: the config's].
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    budget_time: Option<Duration>,
+    /// How many tool calls they may make [default: the config's].
+    #[arg(long, value_name = "N")]
+    budget_tool_calls: Option<u64>,
+}
+
+fn cost(text: &str) -> Result<u64, String> {
+    let amount = text.parse().map_err(|_| "not a number".to_owned())?;
+    micros(amount).map_err(str::to_owned)
+}
+
+impl BudgetArgs {
+    /// The config's budget, with what the arguments say in the place of its limits.
+    fn over(&self, config: Option<Budget>) -> Option<Budget> {
+        let budget = config.unwrap_or_default();
+        let budget = self.budget_tokens.map_or(budget, |tokens| budget.tokens(tokens));
+        let budget = self.budget_cost.map_or(budget, |cost| budget.cost(cost));
+        let budget = self.budget_time.map_or(budget, |time| budget.wall_time(time));
+        let budget = self.budget_tool_calls.map_or(budget, |calls| budget.tool_calls(calls));
+        (!budget.is_empty()).then_some(budget)
+    }
 }
 
 /// What the arguments and the config come to.
@@ -50,10 +91,7 @@ impl Choice {
     pub(super) fn of<'a>(&self, config: &'a Config) -> Result<Chosen<'a>, CliError> {
         let entry = self.entry(config)?;
         let mut providers = Providers::new(config);
-        let mut options = entry.map_or_else(
-            || AgentOptions::new().model(DEFAULT_MODEL.0, DEFAULT_MODEL.1),
-            house::options,
-        );
+        let mut options = house::options(entry, self.budget.over(config.budget));
         if let Some(route) = &self.model {
             let parts = route.split_once('/').filter(|(p, m)| !p.is_empty() && !m.is_empty());
             let Some((provider, model)) = parts else {

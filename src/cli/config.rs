@@ -32,6 +32,7 @@
 //! Unknown keys are refused, and every error names file, line and key.
 
 mod acp;
+mod budget;
 mod fault;
 mod reader;
 mod recovery;
@@ -44,13 +45,15 @@ use std::{
     time::Duration,
 };
 
+use playhouse_budgets::Budget;
 use playhouse_messages::retry::RetryPolicy;
 use playhouse_plugin_api::{options::Durability, patterns::Patterns};
 use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
 use playhouse_stores::StoreConfig;
 use serde::Deserialize;
 
-pub use self::{acp::AcpAgentConfig, titles::TitlesConfig};
+pub(super) use self::budget::micros;
+pub use self::{acp::AcpAgentConfig, budget::Price, titles::TitlesConfig};
 
 pub use fault::{ConfigError, Place};
 
@@ -74,6 +77,10 @@ pub struct Config {
     pub fallback: Option<FallbackPolicy>,
     /// What models cost.
     pub prices: Vec<Price>,
+    /// What each agent that no other delegates to may spend, together with all below it.
+    pub budget: Option<Budget>,
+    /// How many model requests run at once.
+    pub max_requests: Option<usize>,
     /// How many tool calls of one batch may run at once.
     pub max_parallel_tool_calls: Option<usize>,
     /// What bounds a tool call.
@@ -185,6 +192,8 @@ pub struct ProviderConfig {
     pub script: Option<PathBuf>,
     /// How its failed requests are retried; the adapter's way if absent.
     pub retry: Option<RetryPolicy>,
+    /// How many of its requests run at once.
+    pub max_requests: Option<usize>,
     /// Where the file names its URL, or it.
     pub place: Place,
 }
@@ -211,20 +220,6 @@ impl ProviderKind {
     pub(super) fn is_played(self) -> bool {
         matches!(self, Self::Scripted | Self::Replay)
     }
-}
-
-/// What a model costs, in the currency of whoever reads the sums.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Price {
-    /// The provider.
-    pub provider: String,
-    /// The model.
-    pub model: String,
-    /// A million tokens of input.
-    pub input: f64,
-    /// A million tokens of output.
-    pub output: f64,
 }
 
 impl Config {
@@ -332,9 +327,25 @@ mod tests {
             model = "m"
             input = 1.5
             output = 2.0
+            cache_read = 0.1
+            [budget]
+            tokens = 5000
+            cost = 0.25
+            wall_time_ms = 60000
+            [limits]
+            requests = 64
+            [providers.local2]
+            kind = "scripted"
+            requests = 4
             "#,
         )
         .unwrap();
+        let budget = Budget::new().tokens(5000).cost(250_000).wall_time(Duration::from_secs(60));
+        assert_eq!(config.budget, Some(budget));
+        let caps = config.request_caps().unwrap();
+        assert_eq!((caps.global, caps.providers["local2"], caps.providers.len()), (Some(64), 4, 1));
+        let price = &config.prices[0];
+        assert_eq!((price.cache_read, price.cache_write), (0.1, 1.5));
         assert_eq!(config.max_parallel_tool_calls, Some(4));
         assert_eq!(config.store_dir.as_deref(), Some(Path::new("conf/data")));
         let store = JournalStoreConfig::default().window(Duration::from_millis(50));
@@ -407,6 +418,9 @@ mod tests {
                 ":3: `providers.x.base_url`",
                 "remove it",
             ),
+            ("[budget]\ntokens = -1", ":2: `budget.tokens`", "0 or more"),
+            ("[budget]\ncost = -1.0", ":2: `budget.cost`", "0 or more"),
+            ("[limits]\nrequests = 0", ":2: `limits.requests`", "positive"),
             (
                 "[[price]]\nprovider = \"p\"\nmodel = \"m\"\ninput = -1.0\noutput = 0.0",
                 ":4: `input`",

@@ -9,6 +9,7 @@ use std::{
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use playhouse_acp::AcpAgents;
+use playhouse_budgets::{Budget, Budgets, FairRequests};
 use playhouse_context::{DirectoryAttachments, ImageOffload};
 use playhouse_messages::{chunk::Failure, id::SessionId};
 use playhouse_plugin_api::{
@@ -131,6 +132,10 @@ pub async fn open(
         set_up(harness.host(Retry::new()).await).await?;
         if let Some(policy) = &config.fallback {
             set_up(harness.host(Fallback::new(policy.clone())).await).await?;
+        }
+        set_up(harness.host(Budgets::new().prices(config.price_table())).await).await?;
+        if let Some(caps) = config.request_caps() {
+            set_up(harness.host(FairRequests::capped(caps)).await).await?;
         }
         set_up(harness.host(ImageOffload::new()).await).await?;
         set_up(harness.host(SessionProjections::new()).await).await?;
@@ -350,13 +355,16 @@ pub fn working_dir(dir: Option<&Path>) -> Result<String, CliError> {
     found.into_os_string().into_string().map_err(|_| refused("its name is not UTF-8".to_owned()))
 }
 
-/// What the config says of an agent, as options.
-pub fn options(agent: &AgentConfig) -> AgentOptions {
-    let (provider, model) = match &agent.model {
+/// What the config says of an agent, or of one that it does not know, as options. `budget` is that of
+/// each agent that no other delegates to.
+pub fn options(agent: Option<&AgentConfig>, budget: Option<Budget>) -> AgentOptions {
+    let (provider, model) = match agent.and_then(|agent| agent.model.as_ref()) {
         Some((provider, model)) => (provider.as_str(), model.as_str()),
         None => super::providers::DEFAULT_MODEL,
     };
     let mut options = AgentOptions::new().model(provider, model);
+    options.tree_budget = budget;
+    let Some(agent) = agent else { return options };
     if let Some(effort) = &agent.reasoning_effort {
         options = options.reasoning_effort(effort);
     }

@@ -93,8 +93,8 @@ impl Run {
         #[cfg(unix)]
         let control = {
             let (harness, providers) = (harness.clone(), Arc::new(plan.providers));
-            let kind = config.store.kind();
-            Control::listen(kind, &dir, Desk { harness, providers, agents: config.agents.into() })
+            let (kind, agents) = (config.store.kind(), config.agents.into());
+            Control::listen(kind, &dir, Desk { harness, providers, agents, budget: config.budget })
         };
         let screen = Screen::start(seen, self.format, Paint::stderr());
         let turn = async {

@@ -19,7 +19,7 @@ use tokio::sync::broadcast;
 use tracing::Span;
 
 use crate::{
-    cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
+    budget::Account, cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
     registry::AgentRegistry, scope::Scope, session::Session, slot::Slot, watch,
 };
 
@@ -33,6 +33,7 @@ pub struct AgentCell {
     pub(super) scope: Scope,
     pub(super) owner: Scope,
     pub(super) options: AgentOptions,
+    pub(super) account: Option<Arc<Account>>,
     pub(super) lineage: Arc<[SessionId]>,
     pub(super) depth: u32,
     pub(super) registry: AgentRegistry,
@@ -112,6 +113,8 @@ pub struct AgentParts {
     pub owner: Scope,
     /// What it was made with.
     pub options: AgentOptions,
+    /// What it spends from, if any budget counts.
+    pub account: Option<Arc<Account>>,
     /// Who delegated to it, nearest first.
     pub lineage: Arc<[SessionId]>,
     /// How deep it stands at least, whatever its session's header says.
@@ -127,14 +130,25 @@ pub struct AgentParts {
 impl AgentCell {
     /// Puts an agent into the world.
     pub fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { session, scope, owner, options, lineage, depth, registry, ids, span } =
-            parts;
+        let AgentParts {
+            session,
+            scope,
+            owner,
+            options,
+            account,
+            lineage,
+            depth,
+            registry,
+            ids,
+            span,
+        } = parts;
         let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
         Arc::new(Self {
             born: session.log().len(),
             scope,
             owner,
             options,
+            account,
             lineage,
             depth: depth.max(session.header().delegation_depth.unwrap_or(0)),
             session,

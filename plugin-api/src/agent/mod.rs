@@ -29,6 +29,7 @@ use tokio::sync::broadcast;
 use tracing::Span;
 
 use crate::{
+    budget::{Account, BudgetStatus},
     cancel::CancelToken,
     options::{AgentOptions, Durability},
     registry::CancellingTree,
@@ -177,6 +178,17 @@ impl Agent {
     /// What it was made with.
     pub fn options(&self) -> &AgentOptions {
         &self.0.options
+    }
+
+    /// What it spends from; `None` if no budget counts.
+    pub fn account(&self) -> Option<&Arc<Account>> {
+        self.0.account.as_ref()
+    }
+
+    /// How far each budget that counts for it has got: its own first, then those of the trees that it
+    /// stands in, from the nearest to the root's.
+    pub fn budgets(&self) -> Vec<BudgetStatus> {
+        self.account().map(|account| account.status()).unwrap_or_default()
     }
 
     /// Its scope: what is registered there is its own, and goes with it.

@@ -10,7 +10,7 @@ use playhouse_messages::{
     chunk::{Failure, StreamChunk},
     consumed::ConsumedWork,
     content::{ContentBlock, joined_text},
-    event::{EventBody, Seq, TurnEndReason},
+    event::{BudgetSpent, EventBody, Seq, TurnEndReason},
     id::SessionId,
     log::Log,
     packed::expand,
@@ -199,7 +199,7 @@ impl Answer {
         let completed = result.stop_reason == StopReason::Completed && !owed;
         // One that was disposed before its turn keeps its prompt, for a resume to run.
         let kept = !ran && *child.cell().disposal().borrow() != Disposal::Live;
-        if kept || (self.cancel.is_cancelled() && !completed) {
+        if kept || (self.cancel.is_cancelled() && !completed && !is_budget(&result.stop_reason)) {
             result.stop_reason = StopReason::Aborted;
         } else if owed && result.stop_reason == StopReason::Completed {
             result.stop_reason = StopReason::Error;
@@ -297,11 +297,19 @@ fn stopped(reason: &TurnEndReason) -> (StopReason, Option<String>) {
             (StopReason::Error, Some("its turn was interrupted by a crash".to_owned()))
         }
         TurnEndReason::Budget(spent) => {
-            let text = format!("{} of {} {} used", spent.used, spent.limit, spent.resource);
-            (StopReason::Other("budget".to_owned()), Some(text))
+            let BudgetSpent { resource, limit, used } = spent;
+            let text = format!("a budget ran out: {used} of {limit} {resource} used");
+            (StopReason::Other(BUDGET.to_owned()), Some(text))
         }
         other => (StopReason::Other(other.kind().to_owned()), None),
     }
+}
+
+/// The stop reason of a child that a budget ended.
+const BUDGET: &str = "budget";
+
+fn is_budget(reason: &StopReason) -> bool {
+    reason.as_str() == BUDGET
 }
 
 /// Cuts a diagnostic on a character's boundary, visibly.

@@ -2,6 +2,7 @@
 
 use std::{io, sync::Arc};
 
+use playhouse_budgets::Budget;
 use playhouse_messages::chunk::Failure;
 use playhouse_plugin_api::{cancel::CancelToken, creation::NewAgent};
 use playhouse_supervisor::harness::Harness;
@@ -43,6 +44,8 @@ pub(in crate::cli) struct Desk {
     pub(in crate::cli) providers: Arc<Providers>,
     /// The config's agents, which a client may make by their labels.
     pub(in crate::cli) agents: Arc<[AgentConfig]>,
+    /// What an agent that a client makes may spend, unless the client says.
+    pub(in crate::cli) budget: Option<Budget>,
 }
 
 /// A client and the tasks that serve it.
@@ -267,7 +270,7 @@ async fn write(mut lines: mpsc::Receiver<String>, mut output: impl AsyncWrite + 
 
 impl Server {
     async fn start_agent(&self, agent: &AgentConfig) -> Result<(), CliError> {
-        let options = house::options(agent);
+        let options = house::options(Some(agent), self.desk.budget);
         if let Some(model) = &options.model {
             self.desk.providers.check(&model.provider)?;
         }

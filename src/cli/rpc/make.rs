@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 
 use playhouse_messages::{event::Seq, id::SessionId};
-use playhouse_plugin_api::{creation::NewAgent, fork::ForkPoint, options::AgentOptions};
+use playhouse_plugin_api::{creation::NewAgent, fork::ForkPoint};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
+    budget::BudgetParams,
     methods::{Answer, Server, ok},
     wire::RpcError,
 };
-use crate::cli::{house, providers::DEFAULT_MODEL};
+use crate::cli::house;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -25,6 +26,8 @@ pub(super) struct MakeParams {
     max_tokens: Option<u64>,
     max_steps: Option<u32>,
     max_depth: Option<u32>,
+    budget: Option<BudgetParams>,
+    tree_budget: Option<BudgetParams>,
     cwd: Option<PathBuf>,
     session: Option<String>,
     at: Option<Seq>,
@@ -92,10 +95,7 @@ impl Server {
                 Some(found.ok_or_else(missing)?)
             }
         };
-        let mut options = entry.map_or_else(
-            || AgentOptions::new().model(DEFAULT_MODEL.0, DEFAULT_MODEL.1),
-            house::options,
-        );
+        let mut options = house::options(entry, self.desk.budget);
         match (&params.provider, &params.model) {
             (None, None) => {}
             (Some(provider), Some(model)) => options = options.model(provider, model),
@@ -112,6 +112,10 @@ impl Server {
         }
         if let Some(max) = params.max_depth {
             options = options.max_depth(max);
+        }
+        options.budget = params.budget.map(Into::into);
+        if let Some(budget) = params.tree_budget {
+            options = options.tree_budget(budget.into());
         }
         if let Some(model) = &options.model {
             self.desk.providers.check(&model.provider)?;

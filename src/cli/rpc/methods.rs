@@ -147,6 +147,7 @@ impl Server {
             "agent/whenIdle" => self.when_idle(read(params)?).await,
             "agent/dispose" => self.dispose(read(params)?).await,
             "agent/list" => self.list(),
+            "budget/get" => self.budget(&read(params)?),
             "model/get" => self.model(read(params)?),
             "model/select" => self.select_model(read(params)?).await,
             "inbox/list" => self.inbox(read(params)?),

@@ -26,6 +26,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, AgentCell, AgentParts, Disposal},
+    budget::{Account, BUDGETS_SERVICE, BudgetError, LiveChild, Opening, Prices, Spent},
     cancel::CancelToken,
     creation::{AgentHandle, NewAgent},
     fork::ForkPoint,
@@ -297,6 +298,20 @@ impl Creation<'_> {
                 return Err(Failure::new(closed.code(), closed.to_string()));
             }
         };
+        let runtime_parent =
+            new.runtime_parent.clone().or_else(|| core.header().delegated_by().cloned());
+        let opened =
+            self.account(&new, from, &core, inherited_event_count, runtime_parent.as_ref());
+        let (account, place) = match opened {
+            Ok(opened) => opened,
+            Err(refused) => {
+                scope.close();
+                if let Some(handle) = handle {
+                    self.give_back(handle).await;
+                }
+                return Err(refused.into());
+            }
+        };
         let known = world.known.clone();
         let cell = SessionCell::new(
             &core,
@@ -306,8 +321,6 @@ impl Creation<'_> {
             stored,
             world.undurable.clone(),
         );
-        let runtime_parent =
-            new.runtime_parent.clone().or_else(|| core.header().delegated_by().cloned());
         let mut options = new.options.clone();
         options.durability.get_or_insert(world.durability);
         let agent = Agent::new(AgentCell::new(AgentParts {
@@ -315,6 +328,7 @@ impl Creation<'_> {
             scope,
             owner: self.owner.clone(),
             options,
+            account,
             lineage: world.agents.lineage_below(runtime_parent.as_ref()),
             depth: new.delegation_depth.unwrap_or(0),
             registry: world.agents.clone(),
@@ -322,7 +336,11 @@ impl Creation<'_> {
             span: world.span.clone(),
         }));
         reservation.made(&agent);
-        let brought_up = match self.adopt(&agent).await {
+        let adopted = async {
+            attach(&agent, place)?;
+            self.adopt(&agent).await
+        };
+        let brought_up = match adopted.await {
             Ok(()) => self.bring_up(&new, from, &agent, &reservation).await,
             Err(failure) => {
                 if let Err(failure) = disposal::discard(world, &agent).await {
@@ -337,6 +355,36 @@ impl Creation<'_> {
         // The id stays taken until everything that was made for it is released.
         drop(reservation);
         brought_up.map(|()| agent)
+    }
+
+    /// What the agent spends from, and its place among those that live below others.
+    fn account(
+        &self,
+        new: &NewAgent,
+        from: CreatedFrom,
+        core: &SessionCore,
+        inherited: u64,
+        runtime_parent: Option<&SessionId>,
+    ) -> Result<(Option<Arc<Account>>, LiveChild), BudgetError> {
+        let world = &self.maker.world;
+        let prices = world.services.get::<Prices>(BUDGETS_SERVICE);
+        let spent = match (from, &prices) {
+            (CreatedFrom::Resume, Some(prices)) => {
+                let own = core.log().range(inherited..core.log().len());
+                Spent::fold(own.map(|event| &**event), prices)
+            }
+            _ => Spent::default(),
+        };
+        let choice = core.state().selection().next().or(new.options.model.as_ref()).cloned();
+        Account::open(Opening {
+            id: self.id.clone(),
+            budget: new.options.budget,
+            tree_budget: new.options.tree_budget,
+            parent: runtime_parent.and_then(|id| world.agents.made(id)).as_ref(),
+            prices,
+            choice,
+            spent,
+        })
     }
 
     async fn adopt(&self, agent: &Agent) -> Result<(), Failure> {
@@ -414,6 +462,17 @@ impl Creation<'_> {
             tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
         }
     }
+}
+
+/// The agent takes its place among those that spend, until its scope closes.
+fn attach(agent: &Agent, place: LiveChild) -> Result<(), Failure> {
+    if let Some(account) = agent.account() {
+        account.attach(agent)?;
+    }
+    if !place.is_empty() {
+        agent.scope().on_close(move || drop(place))?;
+    }
+    Ok(())
 }
 
 /// Gives a claim back by which nothing was written.

@@ -160,6 +160,7 @@ fn agent(scope: &Scope) -> Agent {
         scope: scope.clone(),
         owner,
         options,
+        account: None,
         lineage: Arc::default(),
         depth: 0,
         registry: AgentRegistry::new(),
