@@ -147,6 +147,11 @@ impl AgentRegistry {
         }
     }
 
+    /// Whether an agent has this id, or a creation under way.
+    pub fn is_taken(&self, id: &SessionId) -> bool {
+        self.read().entries.contains_key(id)
+    }
+
     /// The agent of this id, live or still being made: for its supervisors.
     pub fn made(&self, id: &SessionId) -> Option<Agent> {
         match self.read().entries.get(id)? {

@@ -18,6 +18,7 @@ use playhouse_messages::{
 use tokio::sync::broadcast;
 use tracing::Span;
 
+use super::awake::Wakefulness;
 use crate::{
     cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
     registry::AgentRegistry, scope::Scope, session::Session, slot::Slot, watch,
@@ -33,6 +34,8 @@ pub struct AgentCell {
     pub(super) scope: Scope,
     pub(super) owner: Scope,
     pub(super) options: AgentOptions,
+    pub(super) blueprint: Option<Arc<str>>,
+    pub(super) wakefulness: Wakefulness,
     pub(super) lineage: Arc<[SessionId]>,
     pub(super) registry: AgentRegistry,
     pub(super) ids: Arc<dyn Ids>,
@@ -110,6 +113,8 @@ pub struct AgentParts {
     pub owner: Scope,
     /// What it was made with.
     pub options: AgentOptions,
+    /// The blueprint that it was made from.
+    pub blueprint: Option<Arc<str>>,
     /// Who delegated to it, nearest first.
     pub lineage: Arc<[SessionId]>,
     /// The agents of its harness.
@@ -123,7 +128,8 @@ pub struct AgentParts {
 impl AgentCell {
     /// Puts an agent into the world.
     pub fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { session, scope, owner, options, lineage, registry, ids, span } = parts;
+        let AgentParts { session, scope, owner, options, blueprint, lineage, registry, ids, span } =
+            parts;
         let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
         Arc::new(Self {
             born: session.log().len(),
@@ -131,6 +137,8 @@ impl AgentCell {
             scope,
             owner,
             options,
+            blueprint,
+            wakefulness: Wakefulness::new(),
             lineage,
             registry,
             ids,
@@ -232,6 +240,9 @@ impl AgentCell {
 
     /// Publishes a change of status.
     pub fn set_status(&self, status: Status) {
+        if status == Status::Idle {
+            self.wakefulness.rests();
+        }
         self.status.send_replace(status);
     }
 

@@ -160,6 +160,7 @@ fn agent(scope: &Scope) -> Agent {
         scope: scope.clone(),
         owner,
         options,
+        blueprint: None,
         lineage: Arc::default(),
         registry: AgentRegistry::new(),
         ids,
