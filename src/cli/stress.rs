@@ -1,5 +1,7 @@
 //! `playhouse stress`: a fleet under load, and what was lost.
 
+mod hibernated;
+
 use std::{
     io::IsTerminal,
     path::{Path, PathBuf},
@@ -10,6 +12,7 @@ use indicatif::ProgressBar;
 use playhouse_stores::{StoreConfig, StoreKind};
 use serde_json::json;
 
+use self::hibernated::Hibernated;
 use super::{
     exit::{CliError, Exit},
     output::{Format, Out, note},
@@ -63,6 +66,8 @@ pub struct Stress {
     /// Children that an agent delegates to at once.
     #[arg(long, value_name = "N", default_value_t = 2)]
     children: u16,
+    #[command(flatten)]
+    sleepers: Hibernated,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -84,6 +89,9 @@ impl Stress {
         let place = self.place()?;
         let stop = signals::listen()?;
         let load = self.load();
+        if let Some(agents) = self.sleepers.hibernated {
+            return self.sleepers.run(agents, place, load.seed, self.format, &stop).await;
+        }
         let mut out = Out::new();
         if self.format == Format::Jsonl {
             out.line(&json!({"kind": "start", "seed": load.seed}).to_string())?;

@@ -18,6 +18,7 @@ use toml::Spanned;
 use super::{
     AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, Price, ProviderConfig,
     ProviderKind, SessionChoice, ToolsConfig,
+    hibernation::HibernationEntry,
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,
     titles::TitlesEntry,
@@ -47,6 +48,8 @@ struct File {
     fallback: Option<FallbackEntry>,
     /// Names sessions by a model; without it, a session is called by its first prompt.
     titles: Option<TitlesEntry>,
+    /// Lets idle agents of the config give up their memory; a message wakes them.
+    hibernation: Option<HibernationEntry>,
     /// Bounds of tool calls.
     #[serde(default)]
     tools: ToolsEntry,
@@ -260,6 +263,7 @@ impl Reader<'_> {
             return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
         }
         let titles = file.titles.map(|entry| self.titles(&entry)).transpose()?;
+        let hibernation = file.hibernation.map(|entry| self.hibernation(&entry)).transpose()?;
         let fallback = file.fallback.map(|entry| self.fallback(entry)).transpose()?;
         Ok(Config {
             agents,
@@ -270,6 +274,7 @@ impl Reader<'_> {
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             tools: self.tools(file.tools)?,
             titles,
+            hibernation,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,
             undurable_bytes,

@@ -295,6 +295,10 @@ impl HarnessBuilder {
             .prompts
             .tools(&scope, move |ctx| ToolOffer::from(registry.schemas(&ctx.scope).to_vec()))
             .map_err(|fault| set_up(&fault))?;
+        for (name, blueprint) in self.blueprints {
+            let registered = world.blueprints.register(&scope, name, blueprint);
+            registered.map_err(|fault| HarnessError::Setup(fault.into()))?;
+        }
         world
             .services
             .provide(&scope, WORLD_SERVICE, world.clone())
@@ -314,10 +318,6 @@ impl HarnessBuilder {
         let maker = Maker::new(world.clone(), root.clone());
         // Set once: this is the only place, and the world is new.
         let _ = world.maker.set(Arc::new(maker.from_within()));
-        for (name, blueprint) in self.blueprints {
-            let registered = world.blueprints.register(&scope, name, blueprint);
-            registered.map_err(|fault| HarnessError::Setup(fault.into()))?;
-        }
         if let Some(policy) = self.hibernation {
             sleeper::begin(&maker, policy).map_err(|fault| set_up(&fault))?;
         }
