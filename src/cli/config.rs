@@ -406,11 +406,7 @@ mod tests {
                 ":3: `store.index`",
                 "only for the kind journal",
             ),
-            (
-                "[hibernation]\nidle_after_ms = 0",
-                ":2: `hibernation.idle_after_ms`",
-                "positive",
-            ),
+            ("[hibernation]\nidle_after_ms = 0", ":2: `hibernation.idle_after_ms`", "positive"),
             ("[tools]\ndefault_timeout_ms = 0", ":2: `tools.default_timeout_ms`", "positive"),
             ("[providers.x]\nkind = \"y\"", ":2: `kind`", "openai_compatible"),
             (

@@ -89,7 +89,8 @@ pub async fn hibernated(
     stop: &CancelToken,
     progress: &mut (dyn FnMut(usize) + Send),
 ) -> Result<HibernatedReport, Failure> {
-    let opened = place.open().await.map_err(|error| Failure::new(error.code(), error.to_string()))?;
+    let opened =
+        place.open().await.map_err(|error| Failure::new(error.code(), error.to_string()))?;
     let options = AgentOptions::new().model("scripted", "any");
     let builder = crate::base().shared_store(opened.store.clone());
     let started = builder.blueprint(SLEEPER, Blueprint::new(options)).start().await;

@@ -154,10 +154,8 @@ async fn what_keeps_it_awake_is_named() {
     // It was only asked: nothing has changed.
     agent.prompt("now").await.unwrap();
     agent.when_idle().await.unwrap();
-    let asked = agent
-        .run_maintenance(|_| async { reasons(harness.hibernate(&id()).await) })
-        .await
-        .unwrap();
+    let asked =
+        agent.run_maintenance(|_| async { reasons(harness.hibernate(&id()).await) }).await.unwrap();
     assert_eq!(asked, ["AGENT_BUSY"]);
     harness.hibernate(&id()).await.unwrap();
     assert_eq!(lives.load(Ordering::SeqCst), 2);

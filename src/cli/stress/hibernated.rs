@@ -75,11 +75,7 @@ impl Hibernated {
     }
 }
 
-fn table(
-    out: &mut Out,
-    load: &HibernatedLoad,
-    report: &HibernatedReport,
-) -> Result<(), CliError> {
+fn table(out: &mut Out, load: &HibernatedLoad, report: &HibernatedReport) -> Result<(), CliError> {
     let millis = |duration: Duration| format!("{:.1} ms", duration.as_secs_f64() * 1e3);
     let memory = |bytes: Option<u64>| match bytes {
         Some(bytes) => format!("{} KiB", bytes / 1024),

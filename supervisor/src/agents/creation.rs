@@ -348,7 +348,8 @@ impl Creation<'_> {
 
     async fn adopt(&self, agent: &Agent) -> Result<(), Failure> {
         let id = agent.id().clone();
-        let adopted = self.maker.means.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
+        let adopted =
+            self.maker.means.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
         match adopted.await {
             Ok(CallResult::Success(adopted)) => adopted,
             _ => Err(shutting_down()),

@@ -112,8 +112,9 @@ impl Awake {
 
 /// All that keeps an agent awake; it may hibernate if nothing does.
 pub fn awake(facts: Facts) -> Vec<Awake> {
-    let Facts { registered, stored, undurable, idle, disposing, prompts, registrations, tasks, .. } =
-        facts;
+    let Facts {
+        registered, stored, undurable, idle, disposing, prompts, registrations, tasks, ..
+    } = facts;
     let mut reasons = Vec::new();
     match facts.blueprint {
         None => reasons.push(Awake::NoBlueprint),

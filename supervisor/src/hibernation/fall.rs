@@ -1,10 +1,7 @@
 //! Falling asleep: senders are held back, the agent is asked, and gone or left alone.
 
 use playhouse_messages::{
-    event::InboxTarget,
-    machine::Status,
-    protocol::AgentMessage,
-    session::InboxEdit,
+    event::InboxTarget, machine::Status, protocol::AgentMessage, session::InboxEdit,
 };
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
@@ -54,7 +51,8 @@ async fn fall(world: &World, agent: &Agent) -> Result<(), HibernateError> {
         delete: 0,
         insert: Vec::new(),
     };
-    let last = pause.actor().call(|reply| AgentMessage::Edit { edit: nothing, reply }, Some(PATIENCE));
+    let last =
+        pause.actor().call(|reply| AgentMessage::Edit { edit: nothing, reply }, Some(PATIENCE));
     if !matches!(last.await, Ok(CallResult::Success(Ok(_)))) {
         return Err(busy());
     }

@@ -69,8 +69,8 @@ impl Maker {
     /// The agent, if it is live and stays so.
     fn up(&self, id: &SessionId) -> Option<Agent> {
         let agent = self.world.agents.get(id)?;
-        let stays = *agent.cell().disposal().borrow() == Disposal::Live
-            && !agent.cell().is_asleep();
+        let stays =
+            *agent.cell().disposal().borrow() == Disposal::Live && !agent.cell().is_asleep();
         stays.then_some(agent)
     }
 
@@ -130,7 +130,8 @@ impl Maker {
             return Err(Failure::new("NO_STORE", text));
         };
         let Some(stat) = store.stat(id).await.map_err(store_failure)? else {
-            let text = format!("no session `{id}`: no agent drives it, and {} has none", store.describe());
+            let text =
+                format!("no session `{id}`: no agent drives it, and {} has none", store.describe());
             return Err(Failure::new("SESSION_NOT_FOUND", text));
         };
         let Some(blueprint) = &stat.header.blueprint else {

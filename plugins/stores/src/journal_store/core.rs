@@ -251,7 +251,9 @@ impl Core {
         }
         let head = self.consult(
             |index| index.head(number),
-            |ledger, indexed| indexed.flatten().filter(|_| !ledger.recent.deleted.contains(&number)),
+            |ledger, indexed| {
+                indexed.flatten().filter(|_| !ledger.recent.deleted.contains(&number))
+            },
         )?;
         if let Some(head) = head {
             let mut ledger = self.ledger();
