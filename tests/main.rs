@@ -15,6 +15,7 @@ mod crash_test;
 mod deaths;
 mod durability;
 mod fuzz;
+mod hibernation;
 mod images;
 mod invariants;
 mod lifecycle;

@@ -2,7 +2,10 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -11,8 +14,10 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use playhouse_acp::AcpAgents;
 use playhouse_budgets::{Budget, Budgets, FairRequests};
 use playhouse_context::{DirectoryAttachments, ImageOffload};
-use playhouse_messages::{chunk::Failure, id::SessionId};
+use playhouse_messages::{chunk::Failure, config::ModelChoice, id::SessionId};
 use playhouse_plugin_api::{
+    agent::Agent,
+    blueprint::Blueprint,
     clock::{Ids, UuidIds},
     creation::{AgentHandle, CreateError, NewAgent},
     options::AgentOptions,
@@ -120,6 +125,12 @@ pub async fn open(
     }
     if let Some(bytes) = config.undurable_bytes {
         builder = builder.undurable_bytes(bytes);
+    }
+    if let Some(policy) = config.hibernation {
+        builder = builder.hibernation(policy);
+    }
+    for agent in &config.agents {
+        builder = builder.blueprint(blueprint_name(agent), blueprint(agent));
     }
     if let Some(calls) = config.max_parallel_tool_calls {
         builder = builder.max_parallel_tool_calls(calls);
@@ -292,16 +303,54 @@ async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError>
 /// with that, and says so in its log before the agent is live.
 pub fn declaring(new: NewAgent) -> NewAgent {
     let Some(choice) = new.options.model.clone() else { return new };
-    new.set_up(move |agent| {
+    new.set_up(move |agent| declare(agent, choice.clone()))
+}
+
+async fn declare(agent: Agent, choice: ModelChoice) -> Result<(), Failure> {
+    let model = agent.model();
+    if model.current().as_ref() != Some(&choice) {
+        model.select(choice).await?;
+    }
+    Ok(())
+}
+
+/// The name of the blueprint that an agent of the config is made from, as headers have it.
+pub fn blueprint_name(agent: &AgentConfig) -> String {
+    format!("config/{}", agent.id)
+}
+
+/// What an agent of the config is made from, at first and whenever it wakes. A route that was declared
+/// is declared to the session that the entry names, once a process: later choices outlive a
+/// hibernation.
+fn blueprint(agent: &AgentConfig) -> Blueprint {
+    let options = options(agent);
+    let declared = agent.model.is_some().then(|| options.model.clone()).flatten();
+    let blueprint = Blueprint::new(options);
+    let (Some(choice), Some(session)) = (declared, agent.session.id()) else { return blueprint };
+    let (session, done) = (SessionId::from(session), Arc::new(AtomicBool::new(false)));
+    blueprint.set_up(move |agent| {
+        let due = agent.id() == &session && !done.swap(true, Ordering::AcqRel);
         let choice = choice.clone();
-        async move {
-            let model = agent.model();
-            if model.current().as_ref() != Some(&choice) {
-                model.select(choice).await?;
-            }
-            Ok(())
-        }
+        async move { if due { declare(agent, choice).await } else { Ok(()) } }
     })
+}
+
+/// An agent of the config, made from its blueprint unless its session was made otherwise.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub async fn of_config(harness: &Harness, agent: &AgentConfig) -> Result<NewAgent, CliError> {
+    let name = blueprint_name(agent);
+    let stored = match (agent.session.id(), &harness.world().store) {
+        (Some(id), Some(store)) => store.stat(&SessionId::from(id)).await?,
+        _ => None,
+    };
+    if stored.is_none_or(|stored| stored.header.blueprint.as_ref() == Some(&name)) {
+        return Ok(NewAgent::blueprint(name));
+    }
+    let new = NewAgent::new(options(agent));
+    Ok(if agent.model.is_some() { declaring(new) } else { new })
 }
 
 /// Makes the agent that drives the chosen session. A fresh session's id begins with the label.

@@ -20,6 +20,7 @@ use super::{
     SessionChoice, ToolsConfig,
     acp::AcpEntry,
     budget::{BudgetEntry, LimitsEntry, PriceEntry},
+    hibernation::HibernationEntry,
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,
     titles::TitlesEntry,
@@ -49,6 +50,8 @@ struct File {
     fallback: Option<FallbackEntry>,
     /// Names sessions by a model; without it, a session is called by its first prompt.
     titles: Option<TitlesEntry>,
+    /// Lets idle agents of the config give up their memory; a message wakes them.
+    hibernation: Option<HibernationEntry>,
     /// Bounds of tool calls.
     #[serde(default)]
     tools: ToolsEntry,
@@ -260,6 +263,7 @@ impl Reader<'_> {
             return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
         }
         let titles = file.titles.map(|entry| self.titles(&entry)).transpose()?;
+        let hibernation = file.hibernation.map(|entry| self.hibernation(&entry)).transpose()?;
         let fallback = file.fallback.map(|entry| self.fallback(entry)).transpose()?;
         Ok(Config {
             agents,
@@ -273,6 +277,7 @@ impl Reader<'_> {
             tools: self.tools(file.tools)?,
             acp: self.acp(file.acp)?,
             titles,
+            hibernation,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,
             undurable_bytes,
