@@ -2,12 +2,15 @@
 
 mod bad_input;
 mod fork;
+mod hibernation;
 mod images;
 mod rpc;
 mod run;
 mod sessions;
 #[cfg(feature = "stress")]
 mod stress;
+#[cfg(unix)]
+mod top;
 mod upkeep;
 mod wire;
 

@@ -10,7 +10,7 @@ use crate::{
     chunk::{Failure, StreamChunk, Usage},
     config::{Header, RequestContext, ToolSchema},
     content::ContentBlock,
-    event::{DeveloperMessage, EventBody, NewEvent, Seq, TurnEndReason},
+    event::{CancelCause, DeveloperMessage, EventBody, NewEvent, Seq, TurnEndReason},
     json::{INTEGER_MAX, NotLossless, check_lossless, check_lossless_nested},
     log::Log,
     message::{Message, Role},
@@ -372,6 +372,9 @@ impl Check<'_> {
     fn turn_end(&self, reason: &TurnEndReason) -> Result<(), InvalidEvent> {
         match reason {
             TurnEndReason::Error(failure) => self.failure(failure),
+            TurnEndReason::Aborted(CancelCause::Budget(_)) => {
+                Err(self.field("reason", "must be `budget` if a budget ended the turn"))
+            }
             TurnEndReason::Budget(spent) => {
                 self.integers([("limit", Some(spent.limit)), ("used", Some(spent.used))])
             }

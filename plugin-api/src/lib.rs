@@ -3,6 +3,8 @@
 
 pub mod agent;
 pub mod attachment;
+pub mod blueprint;
+pub mod budget;
 pub mod cancel;
 pub mod clock;
 pub mod creation;

@@ -8,7 +8,7 @@ use std::{
 
 use playhouse_messages::config::ModelChoice;
 
-use crate::undurable::UNDURABLE_BYTES_DEFAULT;
+use crate::{budget::Budget, undurable::UNDURABLE_BYTES_DEFAULT};
 
 /// Steps that a turn may have unless told otherwise.
 pub const MAX_STEPS_DEFAULT: u32 = 100;
@@ -29,11 +29,15 @@ pub struct AgentOptions {
     /// The output limit of one request, in tokens; positive.
     pub max_tokens: Option<u64>,
     /// The most steps of one turn; 0 for no limit. A turn that would need more ends with reason
-    /// `budget`.
+    /// `budget` and resource `steps`, as it does when a [`Budget::steps`] over all turns runs out.
     pub max_steps: u32,
     /// The most levels of delegation below a root; the agent may delegate while its own depth is
     /// below it.
     pub max_depth: u32,
+    /// What the agent itself may spend over all its lives. Its children have none of it.
+    pub budget: Option<Budget>,
+    /// What the agent and all below it may spend together, over all its lives.
+    pub tree_budget: Option<Budget>,
     /// When the log is made durable; the harness's default if absent.
     pub durability: Option<Durability>,
 }
@@ -45,6 +49,8 @@ impl Default for AgentOptions {
             max_tokens: None,
             max_steps: MAX_STEPS_DEFAULT,
             max_depth: MAX_DEPTH_DEFAULT,
+            budget: None,
+            tree_budget: None,
             durability: None,
         }
     }
@@ -92,6 +98,21 @@ impl AgentOptions {
     #[must_use]
     pub fn max_depth(mut self, max_depth: u32) -> Self {
         self.max_depth = max_depth;
+        self
+    }
+
+    /// The same options with a budget for the agent alone. The harness needs a plugin that enforces it.
+    #[must_use]
+    pub fn budget(mut self, budget: Budget) -> Self {
+        self.budget = Some(budget);
+        self
+    }
+
+    /// The same options with a budget that the agent shares with all below it. The harness needs a
+    /// plugin that enforces it.
+    #[must_use]
+    pub fn tree_budget(mut self, budget: Budget) -> Self {
+        self.tree_budget = Some(budget);
         self
     }
 

@@ -179,7 +179,8 @@ impl AgentRegistry {
             return Err(ReserveError::Taken { id });
         }
         let relations = Relations::new(making.lineage.clone(), &making.owner);
-        let under_way = UnderWay { id: id.clone(), number, making, agent: None, over: over.clone() };
+        let under_way =
+            UnderWay { id: id.clone(), number, making, agent: None, over: over.clone() };
         state.table.insert(id.clone(), relations, Entry::Reserved(under_way));
         state.reserved += 1;
         drop(state);
@@ -215,6 +216,11 @@ impl AgentRegistry {
     /// The live agent of this id.
     pub fn get(&self, id: &SessionId) -> Option<Agent> {
         self.read().table.get(id)?.live().cloned()
+    }
+
+    /// Whether an agent has this id, or a creation under way.
+    pub fn is_taken(&self, id: &SessionId) -> bool {
+        self.read().table.get(id).is_some()
     }
 
     /// The agent of this id, live or still being made: for its supervisors.

@@ -39,6 +39,8 @@ pub(super) struct AgentRow {
     pub(super) tools: Vec<String>,
     pub(super) input_tokens: u64,
     pub(super) output_tokens: u64,
+    /// What its budgets leave it: of each resource that one limits, the least.
+    pub(super) left: Vec<Left>,
     /// Prompts that wait for a turn of their own.
     pub(super) next_turn: usize,
     /// Messages that wait for the next step.
@@ -51,6 +53,37 @@ pub(super) struct AgentRow {
     pub(super) since: i64,
     /// How many events its log has.
     pub(super) events: u64,
+}
+
+/// What is left of a resource.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Left {
+    pub(super) resource: String,
+    pub(super) left: u64,
+    pub(super) limit: u64,
+}
+
+impl Left {
+    /// Of an agent's budgets and those of the trees that it stands in, whichever is nearest to its end.
+    fn of(agent: &Agent) -> Vec<Self> {
+        let mut all = BTreeMap::<_, Self>::new();
+        let budgets = agent.budgets();
+        for it in budgets.iter().flat_map(|budget| &budget.resources) {
+            let left = it.limit.saturating_sub(it.used).saturating_sub(it.reserved);
+            let (resource, limit) = (it.resource.to_owned(), it.limit);
+            let least = all.entry(it.resource).or_insert(Self { resource, left, limit });
+            if left < least.left {
+                (least.left, least.limit) = (left, limit);
+            }
+        }
+        all.into_values().collect()
+    }
+
+    /// In hundredths of the limit.
+    pub(super) fn percent(&self) -> u64 {
+        (u128::from(self.left) * 100 / u128::from(self.limit.max(1))) as u64
+    }
 }
 
 /// What an agent does now.
@@ -133,7 +166,8 @@ impl Activity {
     /// The row of an agent whose log this has read.
     pub(super) fn row(&self, agent: &Agent) -> AgentRow {
         let (inbox, usage) = (agent.inbox(), self.usage.value());
-        let input = usage.uncached_input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
+        let input =
+            usage.uncached_input_tokens + usage.cache_read_tokens + usage.cache_write_tokens;
         AgentRow {
             agent: agent.id().clone(),
             parent: agent.runtime_parent().cloned(),
@@ -150,6 +184,7 @@ impl Activity {
             tools: self.calls.values().cloned().collect(),
             input_tokens: input,
             output_tokens: usage.output_tokens,
+            left: Left::of(agent),
             next_turn: inbox.list(InboxTarget::NextTurn).len(),
             next_step: inbox.list(InboxTarget::NextStep).len(),
             last_end: self.last_end.clone(),

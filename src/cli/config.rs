@@ -31,7 +31,10 @@
 //!
 //! Unknown keys are refused, and every error names file, line and key.
 
+mod acp;
+mod budget;
 mod fault;
+mod hibernation;
 mod reader;
 mod recovery;
 mod store;
@@ -43,13 +46,16 @@ use std::{
     time::Duration,
 };
 
+use playhouse_budgets::Budget;
 use playhouse_messages::retry::RetryPolicy;
 use playhouse_plugin_api::{options::Durability, patterns::Patterns};
 use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
 use playhouse_stores::StoreConfig;
+use playhouse_supervisor::hibernation::HibernationPolicy;
 use serde::Deserialize;
 
-pub use self::titles::TitlesConfig;
+pub(super) use self::budget::micros;
+pub use self::{acp::AcpAgentConfig, budget::Price, titles::TitlesConfig};
 
 pub use fault::{ConfigError, Place};
 
@@ -73,12 +79,20 @@ pub struct Config {
     pub fallback: Option<FallbackPolicy>,
     /// What models cost.
     pub prices: Vec<Price>,
+    /// What each agent that no other delegates to may spend, together with all below it.
+    pub budget: Option<Budget>,
+    /// How many model requests run at once.
+    pub max_requests: Option<usize>,
     /// How many tool calls of one batch may run at once.
     pub max_parallel_tool_calls: Option<usize>,
     /// What bounds a tool call.
     pub tools: ToolsConfig,
+    /// Agents of other programs.
+    pub acp: Vec<AcpAgentConfig>,
     /// The model that names sessions; `None` names them by their first prompt.
     pub titles: Option<TitlesConfig>,
+    /// When agents of the config give up their memory; `None` if they do so only when they are told to.
+    pub hibernation: Option<HibernationPolicy>,
     /// Where sessions are kept.
     pub store_dir: Option<PathBuf>,
     /// How they are kept.
@@ -182,6 +196,8 @@ pub struct ProviderConfig {
     pub script: Option<PathBuf>,
     /// How its failed requests are retried; the adapter's way if absent.
     pub retry: Option<RetryPolicy>,
+    /// How many of its requests run at once.
+    pub max_requests: Option<usize>,
     /// Where the file names its URL, or it.
     pub place: Place,
 }
@@ -208,20 +224,6 @@ impl ProviderKind {
     pub(super) fn is_played(self) -> bool {
         matches!(self, Self::Scripted | Self::Replay)
     }
-}
-
-/// What a model costs, in the currency of whoever reads the sums.
-#[derive(Debug, Clone, PartialEq)]
-#[non_exhaustive]
-pub struct Price {
-    /// The provider.
-    pub provider: String,
-    /// The model.
-    pub model: String,
-    /// A million tokens of input.
-    pub input: f64,
-    /// A million tokens of output.
-    pub output: f64,
 }
 
 impl Config {
@@ -312,6 +314,9 @@ mod tests {
             max_inline_bytes = 0
             default_timeout_ms = 1500
             timeout_exempt = ["subagent*"]
+            [hibernation]
+            idle_after_ms = 60000
+            at_once = 8
             [[plugin]]
             name = "subagents"
             [[agent]]
@@ -329,9 +334,25 @@ mod tests {
             model = "m"
             input = 1.5
             output = 2.0
+            cache_read = 0.1
+            [budget]
+            tokens = 5000
+            cost = 0.25
+            wall_time_ms = 60000
+            [limits]
+            requests = 64
+            [providers.local2]
+            kind = "scripted"
+            requests = 4
             "#,
         )
         .unwrap();
+        let budget = Budget::new().tokens(5000).cost(250_000).wall_time(Duration::from_secs(60));
+        assert_eq!(config.budget, Some(budget));
+        let caps = config.request_caps().unwrap();
+        assert_eq!((caps.global, caps.providers["local2"], caps.providers.len()), (Some(64), 4, 1));
+        let price = &config.prices[0];
+        assert_eq!((price.cache_read, price.cache_write), (0.1, 1.5));
         assert_eq!(config.max_parallel_tool_calls, Some(4));
         assert_eq!(config.store_dir.as_deref(), Some(Path::new("conf/data")));
         let store = JournalStoreConfig::default().window(Duration::from_millis(50));
@@ -354,6 +375,8 @@ mod tests {
             (&*fallback.routes()[0].model, fallback.codes()),
             ("m/n", &["SERVER".to_owned()][..])
         );
+        let policy = HibernationPolicy::after(Duration::from_secs(60)).at_once(8);
+        assert_eq!(config.hibernation, Some(policy));
         let tools = config.tools;
         assert_eq!((tools.max_inline_bytes, tools.timeout_exempt.fit("subagent")), (0, true));
         assert_eq!(tools.default_timeout, Some(Duration::from_millis(1500)));
@@ -397,6 +420,7 @@ mod tests {
                 ":3: `store.index`",
                 "only for the kind journal",
             ),
+            ("[hibernation]\nidle_after_ms = 0", ":2: `hibernation.idle_after_ms`", "positive"),
             ("[tools]\ndefault_timeout_ms = 0", ":2: `tools.default_timeout_ms`", "positive"),
             ("[providers.x]\nkind = \"y\"", ":2: `kind`", "openai_compatible"),
             (
@@ -404,6 +428,9 @@ mod tests {
                 ":3: `providers.x.base_url`",
                 "remove it",
             ),
+            ("[budget]\ntokens = -1", ":2: `budget.tokens`", "0 or more"),
+            ("[budget]\ncost = -1.0", ":2: `budget.cost`", "0 or more"),
+            ("[limits]\nrequests = 0", ":2: `limits.requests`", "positive"),
             (
                 "[[price]]\nprovider = \"p\"\nmodel = \"m\"\ninput = -1.0\noutput = 0.0",
                 ":4: `input`",

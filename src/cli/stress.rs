@@ -1,5 +1,6 @@
 //! `playhouse stress`: a fleet under load, and what was lost.
 
+mod hibernated;
 mod tree;
 
 use std::{
@@ -12,6 +13,7 @@ use indicatif::ProgressBar;
 use playhouse_stores::{StoreConfig, StoreKind};
 use serde_json::json;
 
+use self::hibernated::Hibernated;
 use super::{
     exit::{CliError, Exit},
     output::{Format, Out, note},
@@ -71,6 +73,8 @@ pub struct Stress {
     children: u16,
     #[command(flatten)]
     tree: tree::TreeArgs,
+    #[command(flatten)]
+    sleepers: Hibernated,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -95,6 +99,9 @@ impl Stress {
         let place = self.place(self.store.as_deref().unwrap_or(Path::new("memory")))?;
         let stop = signals::listen()?;
         let load = self.load();
+        if let Some(agents) = self.sleepers.hibernated {
+            return self.sleepers.run(agents, place, load.seed, self.format, &stop).await;
+        }
         let mut out = Out::new();
         if self.format == Format::Jsonl {
             out.line(&json!({"kind": "start", "seed": load.seed}).to_string())?;

@@ -17,6 +17,7 @@
 mod auditor;
 mod client;
 mod fleet;
+mod hibernated;
 mod judge;
 mod ledger;
 mod model;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use playhouse_supervisor::{plugin_host::RestartLimits, restart_policy::RestartPolicy};
 
 pub use self::{
+    hibernated::{HibernatedLoad, HibernatedReport, hibernated, resident_bytes},
     place::Place,
     report::{Fault, Progress, Report},
     run::run,

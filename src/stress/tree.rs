@@ -16,11 +16,11 @@ use futures::StreamExt;
 use playhouse_messages::{chunk::Failure, invariants::Invariants};
 use playhouse_plugin_api::store::{StoreError, StoreReader, all_sessions};
 
+use self::{forest::Forest, meter::Meter};
 pub use self::{
     report::{Cancelled, Grown, Left, TreeProgress, TreeReport},
     shape::Shape,
 };
-use self::{forest::Forest, meter::Meter};
 use super::{Place, report::Fault, run::store_failure};
 use crate::CancelToken;
 
@@ -100,9 +100,9 @@ async fn stored(reader: &dyn StoreReader, sessions: &mut u64) -> Vec<Fault> {
         };
         *sessions += 1;
         let judged: Result<bool, StoreError> = match reader.read(&id).await {
-            Ok(stored) => stored.log().map(|log| {
-                Invariants::of(&log).is_ok_and(|invariants| invariants.is_balanced())
-            }),
+            Ok(stored) => stored
+                .log()
+                .map(|log| Invariants::of(&log).is_ok_and(|invariants| invariants.is_balanced())),
             Err(error) => Err(error),
         };
         match judged {

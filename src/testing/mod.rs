@@ -24,9 +24,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(()) }).unwrap();
 //! ```
 
+mod census;
 #[cfg(any(feature = "sim", feature = "stress"))]
 pub(crate) mod checks;
-mod census;
 mod faults;
 mod faulty_store;
 mod stage;

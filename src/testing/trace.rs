@@ -95,6 +95,7 @@ fn of(cause: &CancelCause) -> &'static str {
         CancelCause::Parent => "parent",
         CancelCause::Disposed => "disposed",
         CancelCause::Hook { .. } => "hook",
+        CancelCause::Budget(_) => "budget",
         CancelCause::Legacy => "legacy",
     }
 }

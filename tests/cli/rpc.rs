@@ -36,7 +36,7 @@ fn turn_ends(log: &[Value]) -> Vec<&str> {
 }
 
 /// A provider in this process, and a house whose config knows it as `p`.
-async fn served(replies: Vec<Reply>) -> (House, Arc<Stage>, MockServer) {
+pub async fn served(replies: Vec<Reply>) -> (House, Arc<Stage>, MockServer) {
     let stage = Stage::new(Script::sequence(replies));
     let server = MockServer::start_on(stage.clone(), MockOptions::new()).await.unwrap();
     let house = House::new();

@@ -10,7 +10,7 @@ use crate::{
     chunk::{Failure, Usage},
     config::{Header, HeaderReason},
     id::CallId,
-    json::marker,
+    json::{INTEGER_MAX, marker},
     message::SharedMessage,
     packed::StreamRecord,
 };
@@ -105,6 +105,15 @@ pub struct BudgetSpent {
     pub used: u64,
 }
 
+impl BudgetSpent {
+    /// In a form that no log refuses.
+    fn loggable(mut self) -> Self {
+        self.limit = self.limit.min(INTEGER_MAX);
+        self.used = self.used.min(INTEGER_MAX);
+        self
+    }
+}
+
 impl TurnEndReason {
     /// The `kind` tag.
     pub fn kind(&self) -> &str {
@@ -137,8 +146,20 @@ pub enum CancelCause {
         /// The hook's words.
         reason: String,
     },
+    /// A budget ran out. The turn ends with reason `budget`, never as aborted.
+    Budget(BudgetSpent),
     /// Imported from a log that did not say.
     Legacy,
+}
+
+impl From<CancelCause> for TurnEndReason {
+    /// How a turn ends that was cancelled for this cause.
+    fn from(cause: CancelCause) -> Self {
+        match cause {
+            CancelCause::Budget(spent) => Self::Budget(spent.loggable()),
+            cause => Self::Aborted(cause),
+        }
+    }
 }
 
 /// Data of `system/message`.

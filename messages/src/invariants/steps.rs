@@ -60,11 +60,14 @@ impl Steps {
             EventBody::TurnEnd(data) => {
                 hold(self.turn == Some(data.turn), 3, || format!("{:?} is open", self.turn))?;
                 hold(self.at.is_none(), 3, || format!("step {:?} is open", self.at))?;
-                let aborted = matches!(
+                let cut = matches!(
                     data.reason,
-                    TurnEndReason::Aborted(_) | TurnEndReason::Interrupted | TurnEndReason::Forked
+                    TurnEndReason::Aborted(_)
+                        | TurnEndReason::Budget(_)
+                        | TurnEndReason::Interrupted
+                        | TurnEndReason::Forked
                 );
-                hold(aborted || !self.interrupted, 32, || {
+                hold(cut || !self.interrupted, 32, || {
                     format!("`{}` after a cut answer", data.reason.kind())
                 })
             }

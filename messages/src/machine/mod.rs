@@ -406,10 +406,10 @@ impl Machine {
         self.drive(Command::Claim, out);
     }
 
-    /// Closes the turn as aborted if its token has fired and no step is open.
+    /// Closes the turn as its cancel says, if its token has fired and no step is open.
     fn aborted(&mut self, moment: &Moment, out: &mut Vec<Effect>) -> bool {
         let Some(cause) = &moment.cancelled else { return false };
-        self.close(TurnEndReason::Aborted(cause.clone()), true, out);
+        self.close(cause.clone().into(), true, out);
         true
     }
 

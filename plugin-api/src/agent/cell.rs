@@ -18,8 +18,9 @@ use playhouse_messages::{
 use tokio::sync::broadcast;
 use tracing::Span;
 
+use super::awake::Wakefulness;
 use crate::{
-    cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
+    budget::Account, cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
     registry::AgentRegistry, scope::Scope, session::Session, slot::Slot, watch,
 };
 
@@ -33,6 +34,9 @@ pub struct AgentCell {
     pub(super) scope: Scope,
     pub(super) owner: Scope,
     pub(super) options: AgentOptions,
+    pub(super) account: Option<Arc<Account>>,
+    pub(super) blueprint: Option<Arc<str>>,
+    pub(super) wakefulness: Wakefulness,
     pub(super) lineage: Arc<[SessionId]>,
     pub(super) depth: u32,
     pub(super) registry: AgentRegistry,
@@ -112,6 +116,10 @@ pub struct AgentParts {
     pub owner: Scope,
     /// What it was made with.
     pub options: AgentOptions,
+    /// What it spends from, if any budget counts.
+    pub account: Option<Arc<Account>>,
+    /// The blueprint that it was made from.
+    pub blueprint: Option<Arc<str>>,
     /// Who delegated to it, nearest first.
     pub lineage: Arc<[SessionId]>,
     /// How deep it stands at least, whatever its session's header says.
@@ -127,14 +135,28 @@ pub struct AgentParts {
 impl AgentCell {
     /// Puts an agent into the world.
     pub fn new(parts: AgentParts) -> Arc<Self> {
-        let AgentParts { session, scope, owner, options, lineage, depth, registry, ids, span } =
-            parts;
+        let AgentParts {
+            session,
+            scope,
+            owner,
+            options,
+            account,
+            blueprint,
+            lineage,
+            depth,
+            registry,
+            ids,
+            span,
+        } = parts;
         let span = tracing::info_span!(parent: &span, "agent", id = %session.id());
         Arc::new(Self {
             born: session.log().len(),
             scope,
             owner,
             options,
+            account,
+            blueprint,
+            wakefulness: Wakefulness::new(),
             lineage,
             depth: depth.max(session.header().delegation_depth.unwrap_or(0)),
             session,
@@ -238,6 +260,9 @@ impl AgentCell {
 
     /// Publishes a change of status.
     pub fn set_status(&self, status: Status) {
+        if status == Status::Idle {
+            self.wakefulness.rests();
+        }
         self.status.send_replace(status);
     }
 

@@ -1,11 +1,11 @@
 use playhouse_messages::{
     chunk::Failure,
-    config::ModelChoice,
+    config::{ModelChoice, Route},
     event::{EventBody, NewEvent, SharedEvent},
 };
 
 use super::Agent;
-use crate::session::SessionError;
+use crate::{budget::BudgetError, session::SessionError};
 
 /// Which model an agent uses: see [`Agent::model`].
 #[derive(Debug, Clone, Copy)]
@@ -23,6 +23,9 @@ pub enum SelectError {
         /// The way out.
         hint: &'static str,
     },
+    /// A cost budget counts, and the route has no price.
+    #[error(transparent)]
+    Budget(#[from] BudgetError),
     /// The log refuses it, or nobody can append any more.
     #[error(transparent)]
     Session(#[from] SessionError),
@@ -33,6 +36,7 @@ impl SelectError {
     pub fn code(&self) -> &str {
         match self {
             Self::Empty { .. } => "INVALID_MODEL_SELECTION",
+            Self::Budget(error) => error.code(),
             Self::Session(error) => error.code(),
         }
     }
@@ -80,7 +84,8 @@ impl AgentModel<'_> {
     ///
     /// # Errors
     ///
-    /// `INVALID_MODEL_SELECTION` for an empty provider, model or effort; `DISPOSED`.
+    /// `INVALID_MODEL_SELECTION` for an empty provider, model or effort; `UNPRICED_ROUTE` if a cost
+    /// budget counts; `DISPOSED`.
     pub async fn select(&self, choice: ModelChoice) -> Result<SharedEvent, SelectError> {
         let empty = |field, hint| Err(SelectError::Empty { field, hint });
         if choice.provider.is_empty() {
@@ -91,6 +96,9 @@ impl AgentModel<'_> {
         }
         if choice.reasoning_effort.as_deref() == Some("") {
             return empty("reasoning effort", "; leave it out for the adapter's default");
+        }
+        if let Some(account) = self.0.account() {
+            account.check_route(&Route::new(&choice.provider, &choice.model))?;
         }
         let event = NewEvent::log_only(EventBody::ModelSelection(choice));
         Ok(self.0.session().append(event).await?)

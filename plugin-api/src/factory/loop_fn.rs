@@ -243,7 +243,7 @@ impl State {
 
     fn ended(&mut self, ended: Result<(), Failure>) {
         let reason = match (self.agent.cell().token().cause(), ended) {
-            (Some(cause), _) => TurnEndReason::Aborted(cause),
+            (Some(cause), _) => cause.into(),
             (None, Ok(())) => TurnEndReason::Completed,
             (None, Err(failure)) => {
                 self.tell_error(failure.clone());

@@ -81,9 +81,9 @@ impl<T> Layers<T> {
     fn layers<'a>(&'a self, scope: &Scope) -> impl Iterator<Item = (ScopeId, &'a Entry<T>)> {
         let mut chain: Vec<_> = scope.chain().map(Scope::id).collect();
         chain.reverse();
-        chain.into_iter().flat_map(|id| {
-            self.0.get(&id).into_iter().flatten().map(move |entry| (id, entry))
-        })
+        chain
+            .into_iter()
+            .flat_map(|id| self.0.get(&id).into_iter().flatten().map(move |entry| (id, entry)))
     }
 
     /// What the scope sees by name: a nearer one takes the place of the one that it shadows.

@@ -126,7 +126,8 @@ mod tests {
 
         fn below(&self, id: &SessionId) -> Vec<u32> {
             let distance = |relations: &Relations| relations.lineage.iter().position(|a| a == id);
-            let mut found: Vec<_> = self.0.values().filter(|(r, _)| distance(r).is_some()).collect();
+            let mut found: Vec<_> =
+                self.0.values().filter(|(r, _)| distance(r).is_some()).collect();
             found.sort_by_key(|(relations, _)| distance(relations));
             found.into_iter().map(|(_, entry)| *entry).collect()
         }

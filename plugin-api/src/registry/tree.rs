@@ -139,10 +139,7 @@ impl CancellingTree {
             unfinished.remove(&rested);
             self.spread(met.id());
         }
-        CancelledTree {
-            reached: self.reached(),
-            unfinished: unfinished.into_values().collect(),
-        }
+        CancelledTree { reached: self.reached(), unfinished: unfinished.into_values().collect() }
     }
 }
 

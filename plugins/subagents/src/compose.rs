@@ -100,6 +100,8 @@ pub fn child_options(parent: &Agent, own: &ChildOptions, depth: Depth) -> AgentO
     options.max_tokens = own.max_tokens.or(options.max_tokens);
     options.max_steps = own.max_steps.unwrap_or(options.max_steps);
     options.max_depth = depth.max_depth;
+    // What the parent has is the parent's; the trees that it stands in count the child anyway.
+    (options.budget, options.tree_budget) = (own.budget, own.tree_budget);
     options
 }
 

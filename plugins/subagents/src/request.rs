@@ -1,7 +1,9 @@
 //! What is asked of a child.
 
 use playhouse_messages::{config::ModelChoice, content::ContentBlock};
-use playhouse_plugin_api::{agent::Agent, cancel::CancelToken, scope::Scope, tool::ToolFilter};
+use playhouse_plugin_api::{
+    agent::Agent, budget::Budget, cancel::CancelToken, scope::Scope, tool::ToolFilter,
+};
 use serde_json::Value;
 
 /// What a child is started with.
@@ -42,6 +44,10 @@ pub struct ChildOptions {
     pub max_tokens: Option<u64>,
     /// The most steps of a turn.
     pub max_steps: Option<u32>,
+    /// What it may spend itself; none of its parent's.
+    pub budget: Option<Budget>,
+    /// What it and all below it may spend together, beside the budgets of the trees that it stands in.
+    pub tree_budget: Option<Budget>,
 }
 
 impl ChildRequest {

@@ -10,7 +10,7 @@ use playhouse_messages::{
     chunk::{Failure, StreamChunk},
     consumed::ConsumedWork,
     content::{ContentBlock, joined_text},
-    event::{EventBody, Seq, TurnEndReason},
+    event::{BudgetSpent, EventBody, Seq, TurnEndReason},
     id::SessionId,
     log::Log,
     packed::expand,
@@ -19,6 +19,7 @@ use playhouse_plugin_api::{
     agent::{Agent, Disposal},
     cancel::CancelToken,
     creation::AgentHandle,
+    scope::Scope,
 };
 use serde_json::Value;
 
@@ -136,11 +137,15 @@ impl Run {
 }
 
 /// A run that is disposed even if whoever waits for it is dropped.
-pub(crate) struct DisposedOnDrop(Run);
+pub(crate) struct DisposedOnDrop {
+    run: Run,
+    /// Whose closing waits for a disposal that nobody else waits for.
+    parent: Scope,
+}
 
 impl DisposedOnDrop {
-    pub(crate) fn new(run: Run) -> Self {
-        Self(run)
+    pub(crate) fn new(run: Run, parent: Scope) -> Self {
+        Self { run, parent }
     }
 }
 
@@ -148,24 +153,22 @@ impl std::ops::Deref for DisposedOnDrop {
     type Target = Run;
 
     fn deref(&self) -> &Run {
-        &self.0
+        &self.run
     }
 }
 
 impl Drop for DisposedOnDrop {
     fn drop(&mut self) {
-        // Over, or abandoned: then nobody waits for it, and it goes all the same.
-        if self.0.disposal.peek().is_some() {
+        // Without a runtime nothing of the child is left to end.
+        if self.run.disposal.peek().is_some() || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let run = self.0.clone();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                if let Err(failure) = run.dispose().await {
-                    tracing::warn!(child = %run.id(), %failure, "an abandoned child's disposal failed");
-                }
-            });
-        }
+        let run = self.run.clone();
+        self.parent.spawn_to_end(async move {
+            if let Err(failure) = run.dispose().await {
+                tracing::warn!(child = %run.id(), %failure, "an abandoned child's disposal failed");
+            }
+        });
     }
 }
 
@@ -196,7 +199,7 @@ impl Answer {
         let completed = result.stop_reason == StopReason::Completed && !owed;
         // One that was disposed before its turn keeps its prompt, for a resume to run.
         let kept = !ran && *child.cell().disposal().borrow() != Disposal::Live;
-        if kept || (self.cancel.is_cancelled() && !completed) {
+        if kept || (self.cancel.is_cancelled() && !completed && !is_budget(&result.stop_reason)) {
             result.stop_reason = StopReason::Aborted;
         } else if owed && result.stop_reason == StopReason::Completed {
             result.stop_reason = StopReason::Error;
@@ -294,11 +297,19 @@ fn stopped(reason: &TurnEndReason) -> (StopReason, Option<String>) {
             (StopReason::Error, Some("its turn was interrupted by a crash".to_owned()))
         }
         TurnEndReason::Budget(spent) => {
-            let text = format!("{} of {} {} used", spent.used, spent.limit, spent.resource);
-            (StopReason::Other("budget".to_owned()), Some(text))
+            let BudgetSpent { resource, limit, used } = spent;
+            let text = format!("a budget ran out: {used} of {limit} {resource} used");
+            (StopReason::Other(BUDGET.to_owned()), Some(text))
         }
         other => (StopReason::Other(other.kind().to_owned()), None),
     }
+}
+
+/// The stop reason of a child that a budget ended.
+const BUDGET: &str = "budget";
+
+fn is_budget(reason: &StopReason) -> bool {
+    reason.as_str() == BUDGET
 }
 
 /// Cuts a diagnostic on a character's boundary, visibly.

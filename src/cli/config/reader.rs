@@ -16,8 +16,11 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{
-    AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, Price, ProviderConfig,
-    ProviderKind, SessionChoice, ToolsConfig,
+    AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, ProviderConfig, ProviderKind,
+    SessionChoice, ToolsConfig,
+    acp::AcpEntry,
+    budget::{BudgetEntry, LimitsEntry, PriceEntry},
+    hibernation::HibernationEntry,
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,
     titles::TitlesEntry,
@@ -47,9 +50,20 @@ struct File {
     fallback: Option<FallbackEntry>,
     /// Names sessions by a model; without it, a session is called by its first prompt.
     titles: Option<TitlesEntry>,
+    /// Lets idle agents of the config give up their memory; a message wakes them.
+    hibernation: Option<HibernationEntry>,
     /// Bounds of tool calls.
     #[serde(default)]
     tools: ToolsEntry,
+    /// Agents of other programs.
+    #[serde(default)]
+    acp: Vec<AcpEntry>,
+    /// What each agent that no other delegates to may spend, together with all below it.
+    #[serde(default)]
+    budget: BudgetEntry,
+    /// Bounds of all agents together.
+    #[serde(default)]
+    limits: LimitsEntry,
 }
 
 /// `[[agent]]`
@@ -105,20 +119,9 @@ struct ProviderEntry {
     script: Option<Spanned<PathBuf>>,
     /// How its failed requests are retried.
     retry: Option<Spanned<RetryEntry>>,
-}
-
-/// `[[price]]`
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct PriceEntry {
-    /// The route.
-    provider: Spanned<String>,
-    /// The model.
-    model: Spanned<String>,
-    /// A million tokens of input; not negative.
-    input: Spanned<f64>,
-    /// A million tokens of output; not negative.
-    output: Spanned<f64>,
+    /// How many of its requests run at once, shared fairly by trees of agents; positive. No limit if
+    /// absent.
+    requests: Option<Spanned<i64>>,
 }
 
 /// `[tools]`
@@ -181,14 +184,14 @@ impl Reader<'_> {
         self.place(&span, &key).fault(format!("{message}; {way_out}"))
     }
 
-    fn near(&self, path: PathBuf) -> PathBuf {
+    pub(super) fn near(&self, path: PathBuf) -> PathBuf {
         match self.path.parent() {
             Some(dir) => dir.join(path),
             None => path,
         }
     }
 
-    fn not_empty(&self, at: &Spanned<String>, key: &str) -> Result<String, ConfigError> {
+    pub(super) fn not_empty(&self, at: &Spanned<String>, key: &str) -> Result<String, ConfigError> {
         let text = at.get_ref();
         if text.trim().is_empty() {
             return Err(self.fault(
@@ -260,6 +263,7 @@ impl Reader<'_> {
             return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
         }
         let titles = file.titles.map(|entry| self.titles(&entry)).transpose()?;
+        let hibernation = file.hibernation.map(|entry| self.hibernation(&entry)).transpose()?;
         let fallback = file.fallback.map(|entry| self.fallback(entry)).transpose()?;
         Ok(Config {
             agents,
@@ -267,9 +271,13 @@ impl Reader<'_> {
             providers,
             fallback,
             prices: self.prices(&file.price)?,
+            budget: self.budget(&file.budget)?,
+            max_requests: self.max_requests(&file.limits)?,
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             tools: self.tools(file.tools)?,
+            acp: self.acp(file.acp)?,
             titles,
+            hibernation,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,
             undurable_bytes,
@@ -432,6 +440,7 @@ impl Reader<'_> {
         let modalities = entry.input_modalities.as_ref();
         let input_modalities =
             modalities.map(|at| self.modalities(at, &key("input_modalities"))).transpose()?;
+        let max_requests = self.requests(entry.requests.as_ref(), &key("requests"))?;
         let place = match &entry.base_url {
             Some(url) => self.place(&url.span(), &key("base_url")),
             None => self.place(&entry.kind.span(), &key("kind")),
@@ -443,6 +452,7 @@ impl Reader<'_> {
             input_modalities,
             script: entry.script.map(|script| self.near(script.into_inner())),
             retry,
+            max_requests,
             place,
         })
     }
@@ -452,29 +462,5 @@ impl Reader<'_> {
             ["text"] | ["text", "image"] | ["image", "text"] => Ok(at.get_ref().clone()),
             _ => Err(self.fault(at, key, "must be [\"text\"] or [\"text\", \"image\"]")),
         }
-    }
-
-    fn prices(&self, entries: &[PriceEntry]) -> Result<Vec<Price>, ConfigError> {
-        let mut prices: Vec<Price> = Vec::new();
-        for entry in entries {
-            let amount = |at: &Spanned<f64>, key: &str| {
-                let amount = *at.get_ref();
-                let usable = amount.is_finite() && amount >= 0.0;
-                let problem = "must be a price per million tokens: 0 or more";
-                if usable { Ok(amount) } else { Err(self.fault(at, key, problem)) }
-            };
-            let price = Price {
-                provider: self.not_empty(&entry.provider, "provider")?,
-                model: self.not_empty(&entry.model, "model")?,
-                input: amount(&entry.input, "input")?,
-                output: amount(&entry.output, "output")?,
-            };
-            if prices.iter().any(|p| p.provider == price.provider && p.model == price.model) {
-                let problem = format!("{}/{} has a price already", price.provider, price.model);
-                return Err(self.fault(&entry.model, "model", problem + "; remove one of them"));
-            }
-            prices.push(price);
-        }
-        Ok(prices)
     }
 }

@@ -2,8 +2,9 @@
 
 use std::{io, sync::Arc};
 
+use playhouse_budgets::Budget;
 use playhouse_messages::chunk::Failure;
-use playhouse_plugin_api::{cancel::CancelToken, creation::NewAgent};
+use playhouse_plugin_api::cancel::CancelToken;
 use playhouse_supervisor::harness::Harness;
 use serde_json::{Value, json};
 use tokio::{
@@ -43,6 +44,8 @@ pub(in crate::cli) struct Desk {
     pub(in crate::cli) providers: Arc<Providers>,
     /// The config's agents, which a client may make by their labels.
     pub(in crate::cli) agents: Arc<[AgentConfig]>,
+    /// What an agent that a client makes may spend, unless the client says.
+    pub(in crate::cli) budget: Option<Budget>,
 }
 
 /// A client and the tasks that serve it.
@@ -69,7 +72,8 @@ impl Connection {
         let pump = tokio::spawn(notify::pump(seen, outbox.clone(), told.clone()));
         let tools = ClientTools::new(outbox.clone());
         let query = super::query(desk.harness.world());
-        let server = Arc::new(Server { desk: desk.clone(), told, tools, query, board: Mutex::default() });
+        let server =
+            Arc::new(Server { desk: desk.clone(), told, tools, query, board: Mutex::default() });
         Ok(Self { server, outbox, followers, pump, writer, requests: Mutex::default() })
     }
 
@@ -267,12 +271,12 @@ async fn write(mut lines: mpsc::Receiver<String>, mut output: impl AsyncWrite + 
 
 impl Server {
     async fn start_agent(&self, agent: &AgentConfig) -> Result<(), CliError> {
-        let options = house::options(agent);
+        let options = house::options(Some(agent), self.desk.budget);
         if let Some(model) = &options.model {
             self.desk.providers.check(&model.provider)?;
         }
-        let new = NewAgent::new(options).cwd(house::working_dir(agent.cwd.as_deref())?);
-        let new = if agent.model.is_some() { house::declaring(new) } else { new };
+        let new = house::of_config(&self.desk.harness, agent, self.desk.budget).await?;
+        let new = new.cwd(house::working_dir(agent.cwd.as_deref())?);
         let made = house::enter(&self.desk.harness, &agent.session, Some(&agent.id), new).await?;
         self.told.joined(&made).await;
         Ok(())

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 
 use playhouse_messages::{event::Seq, id::SessionId};
-use playhouse_plugin_api::{creation::NewAgent, fork::ForkPoint, options::AgentOptions};
+use playhouse_plugin_api::{creation::NewAgent, fork::ForkPoint};
 use serde::Deserialize;
 use serde_json::json;
 
 use super::{
+    budget::BudgetParams,
     methods::{Answer, Server, ok},
     wire::RpcError,
 };
-use crate::cli::{house, providers::DEFAULT_MODEL};
+use crate::cli::house;
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -25,9 +26,24 @@ pub(super) struct MakeParams {
     max_tokens: Option<u64>,
     max_steps: Option<u32>,
     max_depth: Option<u32>,
+    budget: Option<BudgetParams>,
+    tree_budget: Option<BudgetParams>,
     cwd: Option<PathBuf>,
     session: Option<String>,
     at: Option<Seq>,
+}
+
+impl MakeParams {
+    /// Whether nothing differs from the config's entry, so that its blueprint can make the agent again.
+    fn is_plain(&self) -> bool {
+        self.provider.is_none()
+            && self.reasoning_effort.is_none()
+            && self.max_tokens.is_none()
+            && self.max_steps.is_none()
+            && self.max_depth.is_none()
+            && self.budget.is_none()
+            && self.tree_budget.is_none()
+    }
 }
 
 /// What an agent is made over.
@@ -40,7 +56,7 @@ pub(super) enum Make {
 
 impl Server {
     pub(super) async fn make(&self, params: MakeParams, make: Make) -> Answer {
-        let mut new = self.new_agent(&params)?;
+        let mut new = self.new_agent(&params, make)?;
         let MakeParams { id, session_id, session, at, cwd, .. } = params;
         let made = match (make, id, session_id, session, at) {
             (Make::Fresh, id, None, None, None) => {
@@ -80,7 +96,7 @@ impl Server {
         ok(answer)
     }
 
-    fn new_agent(&self, params: &MakeParams) -> Result<NewAgent, RpcError> {
+    fn new_agent(&self, params: &MakeParams, make: Make) -> Result<NewAgent, RpcError> {
         let entry = match &params.agent {
             None => None,
             Some(label) => {
@@ -92,10 +108,7 @@ impl Server {
                 Some(found.ok_or_else(missing)?)
             }
         };
-        let mut options = entry.map_or_else(
-            || AgentOptions::new().model(DEFAULT_MODEL.0, DEFAULT_MODEL.1),
-            house::options,
-        );
+        let mut options = house::options(entry, self.desk.budget);
         match (&params.provider, &params.model) {
             (None, None) => {}
             (Some(provider), Some(model)) => options = options.model(provider, model),
@@ -113,10 +126,18 @@ impl Server {
         if let Some(max) = params.max_depth {
             options = options.max_depth(max);
         }
+        options.budget = params.budget.map(Into::into);
+        if let Some(budget) = params.tree_budget {
+            options = options.tree_budget(budget.into());
+        }
         if let Some(model) = &options.model {
             self.desk.providers.check(&model.provider)?;
         }
         let cwd = params.cwd.as_deref().or_else(|| entry.and_then(|agent| agent.cwd.as_deref()));
+        if let Some(agent) = entry.filter(|_| make == Make::Fresh && params.is_plain()) {
+            let new = NewAgent::blueprint(house::blueprint_name(agent));
+            return Ok(new.cwd(house::working_dir(cwd)?));
+        }
         let new = NewAgent::new(options).cwd(house::working_dir(cwd)?);
         let declared = params.model.is_some() || entry.is_some_and(|agent| agent.model.is_some());
         Ok(if declared { house::declaring(new) } else { new })

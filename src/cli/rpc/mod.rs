@@ -4,6 +4,7 @@
 //! requests reach an agent's mailbox in the order in which they were sent; if that does not finish
 //! it, it goes on in a task of its own. `docs/rpc.md` describes the protocol.
 
+mod budget;
 mod client_tools;
 mod connection;
 #[cfg(unix)]
@@ -78,7 +79,7 @@ impl Rpc {
         let harness =
             house::open(&config, &providers, &dir, &["subagents", REPEAT_TOOL_REMINDER]).await?;
         let (providers, agents) = (Arc::new(providers), config.agents.into());
-        let desk = Desk { harness: harness.clone(), providers, agents };
+        let desk = Desk { harness: harness.clone(), providers, agents, budget: config.budget };
         let client = Connection::open(&desk, tokio::io::stdout(), Which::New)?;
         #[cfg(unix)]
         let control = Control::listen(config.store.kind(), &dir, desk);

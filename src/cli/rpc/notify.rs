@@ -37,11 +37,14 @@ impl Told {
         let _ = self.0.subscribe().wait_for(Option::is_none).await;
     }
 
-    fn change(&self, change: impl FnOnce(&mut HashMap<SessionId, Seq>)) {
+    /// The agent was told of up to here, or is gone.
+    fn to(&self, id: &SessionId, seq: Option<Seq>) {
         self.0.send_modify(|told| {
-            if let Some(told) = told {
-                change(told);
-            }
+            let Some(told) = told else { return };
+            match seq {
+                Some(seq) => told.insert(id.clone(), seq),
+                None => told.remove(id),
+            };
         });
     }
 
@@ -96,9 +99,9 @@ pub(super) async fn pump(mut seen: mpsc::Receiver<Seen>, outbox: Outbox, told: T
         let _ = tell(&seen, &outbox).await;
         let id = seen.agent.id();
         match seen.what {
-            What::Joined { from, .. } => told.change(|told| drop(told.insert(id.clone(), from))),
-            What::Event(event) => told.change(|told| drop(told.insert(id.clone(), event.seq + 1))),
-            What::Gone => told.change(|told| drop(told.remove(id))),
+            What::Joined { from, .. } => told.to(id, Some(from)),
+            What::Event(event) => told.to(id, Some(event.seq + 1)),
+            What::Gone => told.to(id, None),
             _ => {}
         }
     }

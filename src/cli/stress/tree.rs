@@ -19,8 +19,7 @@ use crate::{
     stress::{Cancelled, Shape, TreeLoad, TreeProgress, TreeReport, run_tree},
 };
 
-const FLEET: [&str; 7] =
-    ["agents", "turns", "chaos", "duration", "tools", "chunks", "children"];
+const FLEET: [&str; 7] = ["agents", "turns", "chaos", "duration", "tools", "chunks", "children"];
 
 /// The options of trees.
 #[derive(Debug, clap::Args)]

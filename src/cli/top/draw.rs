@@ -19,7 +19,7 @@ use crate::cli::agent_row::{AgentRow, Doing};
 const DETAIL_FROM: u16 = 16;
 
 const KEYS: &str = "enter log  s steer  i interrupt  c cancel  C cancel tree  space fold  / filter  \
-                    o order  d details  ? help  q quit";
+                    o order  ? help  q quit";
 
 const HELP: &str = "\
 up, down, k, j     select an agent; page up, page down, home, end go further
@@ -122,16 +122,18 @@ fn table(frame: &mut Frame<'_>, area: Rect, state: &State, look: Look) {
         Constraint::Length(7),
         Constraint::Fill(2),
         Constraint::Length(13),
+        Constraint::Length(10),
         Constraint::Length(5),
         Constraint::Length(6),
         Constraint::Fill(2),
     ];
-    let titles = ["AGENT", "STATUS", "TURN", "DOING", "TOKENS", "MAIL", "FOR", "LAST ERROR"];
+    let titles =
+        ["AGENT", "STATUS", "TURN", "DOING", "TOKENS", "LEFT", "MAIL", "FOR", "LAST ERROR"];
     let titles = Row::new(titles).style(Style::new().add_modifier(Modifier::BOLD));
     frame.render_widget(Table::new(rows, widths).header(titles).column_spacing(1), area);
 }
 
-fn cells(line: &Line<'_>, look: Look) -> [Span<'static>; 8] {
+fn cells(line: &Line<'_>, look: Look) -> [Span<'static>; 9] {
     let Line { row, level, folded, has_children } = line;
     let mark = match (has_children, folded) {
         (false, _) => "  ",
@@ -153,6 +155,7 @@ fn cells(line: &Line<'_>, look: Look) -> [Span<'static>; 8] {
         Span::raw(turn(row)),
         Span::raw(doing(row)),
         Span::raw(format!("{} / {}", short(row.input_tokens), short(row.output_tokens))),
+        left(row, look),
         Span::raw(mail(row)),
         Span::raw(age(row, look.now)),
         Span::styled(error, look.colour(Color::Red)),
@@ -166,9 +169,11 @@ fn details(frame: &mut Frame<'_>, area: Rect, state: &State, look: Look) {
     let Some(row) = state.current() else { return };
     let parent = row.parent.as_ref().map_or_else(|| "nobody".to_owned(), ToString::to_string);
     let end = row.last_end.as_deref().unwrap_or("-");
+    let left = row.left.iter().map(|it| format!("{} of {} {}", it.left, it.limit, it.resource));
+    let left = left.collect::<Vec<_>>().join(", ");
     let text = format!(
         "{}\nlabel {}  model {}  depth {}  delegated by {parent}\n\
-         events {}  last turn's end {end}  waiting: {} turns, {} for the next step\n{}{}",
+         events {}  last turn's end {end}  waiting: {} turns, {} for the next step\n{}{}{}",
         row.agent,
         row.label.as_deref().unwrap_or("-"),
         row.model.as_deref().unwrap_or("-"),
@@ -176,7 +181,12 @@ fn details(frame: &mut Frame<'_>, area: Rect, state: &State, look: Look) {
         row.events,
         row.next_turn,
         row.next_step,
-        if row.tools.is_empty() { String::new() } else { format!("runs {}  ", row.tools.join(", ")) },
+        if left.is_empty() { left } else { format!("left: {left}  ") },
+        if row.tools.is_empty() {
+            String::new()
+        } else {
+            format!("runs {}  ", row.tools.join(", "))
+        },
         row.last_error.as_deref().unwrap_or_default(),
     );
     frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: false }), inner);
@@ -199,7 +209,8 @@ fn footer(frame: &mut Frame<'_>, area: Rect, state: &State, look: Look) {
         Mode::Filter => TextLine::raw(format!("show only: {}_", state.filter)),
         Mode::Steer { agent, text } => TextLine::raw(format!("to {agent}: {text}_")),
         Mode::Confirm { agent } => {
-            let text = format!("cancel {agent} and everything below it? y, or any other key for no");
+            let text =
+                format!("cancel {agent} and everything below it? y, or any other key for no");
             TextLine::styled(text, look.colour(Color::Red))
         }
         _ => match (&state.lost, state.message.as_str()) {
@@ -217,12 +228,7 @@ fn footer(frame: &mut Frame<'_>, area: Rect, state: &State, look: Look) {
 fn help(frame: &mut Frame<'_>, all: Rect) {
     let height = u16::try_from(HELP.lines().count() + 2).unwrap_or(u16::MAX).min(all.height);
     let width = 80.min(all.width);
-    let area = Rect {
-        x: (all.width - width) / 2,
-        y: (all.height - height) / 2,
-        width,
-        height,
-    };
+    let area = Rect { x: (all.width - width) / 2, y: (all.height - height) / 2, width, height };
     frame.render_widget(Clear, area);
     let block = Block::bordered().title(" keys ");
     frame.render_widget(Paragraph::new(HELP).block(block), area);
@@ -252,9 +258,21 @@ pub(super) fn doing(row: &AgentRow) -> String {
             tools.dedup();
             match row.tools.len() {
                 1 => tools.join(", "),
-                calls => format!("{} ({calls} calls)", tools.join(", ")),
+                calls => format!("{} x{calls}", tools.join(", ")),
             }
         }
+    }
+}
+
+/// The resource that is nearest to its end.
+fn left(row: &AgentRow, look: Look) -> Span<'static> {
+    let Some(least) = row.left.iter().min_by_key(|left| left.percent()) else {
+        return Span::raw("-");
+    };
+    let text = format!("{}% {}", least.percent(), least.resource);
+    match least.left {
+        0 => Span::styled(text, look.colour(Color::Red)),
+        _ => Span::raw(text),
     }
 }
 

@@ -132,7 +132,9 @@ fn heard(ask: Ask, result: Value, error: &Value) -> Heard {
     match ask {
         Ask::Tree { .. } => match serde_json::from_value(result) {
             Ok(tree) => Heard::Tree(tree),
-            Err(fault) => Heard::Refused { ask, text: format!("an answer makes no sense: {fault}") },
+            Err(fault) => {
+                Heard::Refused { ask, text: format!("an answer makes no sense: {fault}") }
+            }
         },
         Ask::Log { agent, .. } => {
             let events = result["events"].as_array().cloned().unwrap_or_default();

@@ -35,9 +35,16 @@ pub(super) enum Ask {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Heard {
     Tree(Tree),
-    Log { agent: SessionId, events: Vec<Event>, next: Option<u64> },
+    Log {
+        agent: SessionId,
+        events: Vec<Event>,
+        next: Option<u64>,
+    },
     Done(Ask),
-    Refused { ask: Ask, text: String },
+    Refused {
+        ask: Ask,
+        text: String,
+    },
     /// The process is gone; why.
     Lost(String),
 }
@@ -58,9 +65,14 @@ pub(super) enum Mode {
     /// A filter is typed.
     Filter,
     /// A message for an agent is typed.
-    Steer { agent: SessionId, text: String },
+    Steer {
+        agent: SessionId,
+        text: String,
+    },
     /// A tree is cancelled once that is confirmed.
-    Confirm { agent: SessionId },
+    Confirm {
+        agent: SessionId,
+    },
     Log(LogView),
 }
 

@@ -10,7 +10,7 @@ use super::{
     link::Tree,
     state::{Ask, Command, Heard, Mode, State},
 };
-use crate::cli::agent_row::{AgentRow, Doing};
+use crate::cli::agent_row::{AgentRow, Doing, Left};
 
 const NOW: i64 = 1_000_000;
 
@@ -28,6 +28,7 @@ fn row(id: &str, parent: Option<&str>, label: Option<&str>) -> AgentRow {
         tools: Vec::new(),
         input_tokens: 10,
         output_tokens: 5,
+        left: Vec::new(),
         next_turn: 0,
         next_step: 0,
         last_end: Some("completed".to_owned()),
@@ -50,6 +51,10 @@ fn team() -> State {
     let cost = AgentRow {
         status: Status::Running,
         doing: Doing::Asking,
+        left: vec![
+            Left { resource: "steps".to_owned(), left: 9, limit: 10 },
+            Left { resource: "tokens".to_owned(), left: 400, limit: 1000 },
+        ],
         next_turn: 1,
         next_step: 2,
         ..row("child-1", Some("lead"), Some("Research cost"))
@@ -98,7 +103,8 @@ fn screen(state: &State, width: u16, height: u16) -> String {
     terminal.draw(|frame| draw(frame, state, ".playhouse", look)).unwrap();
     let buffer = terminal.backend().buffer().clone();
     let lines = buffer.content.chunks(usize::from(width));
-    let lines = lines.map(|line| line.iter().map(ratatui::buffer::Cell::symbol).collect::<String>());
+    let lines =
+        lines.map(|line| line.iter().map(ratatui::buffer::Cell::symbol).collect::<String>());
     lines.map(|line| line.trim_end().to_owned() + "\n").collect()
 }
 
@@ -114,7 +120,8 @@ fn asks(agent: &str) -> [Ask; 4] {
 
 #[test]
 fn the_screen_is_the_one_of_the_document() {
-    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/top.md")).unwrap();
+    let page =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/top.md")).unwrap();
     let shown = screen(&team(), 110, 16);
     assert!(page.contains(&shown), "docs/top.md shows another screen than this one:\n{shown}");
 }

@@ -66,7 +66,9 @@ impl Shape {
     pub(super) fn sum(&self, seed: u64) -> u64 {
         let worth = |(level, agents): (usize, u64)| {
             let level = level as u32;
-            (0..agents).fold(0_u64, move |sum, number| sum.wrapping_add(Node { level, number }.worth(seed)))
+            (0..agents).fold(0_u64, move |sum, number| {
+                sum.wrapping_add(Node { level, number }.worth(seed))
+            })
         };
         self.levels().enumerate().map(worth).fold(0, u64::wrapping_add)
     }

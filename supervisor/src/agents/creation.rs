@@ -26,6 +26,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, AgentCell, AgentParts, Disposal},
+    budget::{Account, BUDGETS_SERVICE, BudgetError, LiveChild, Opening, Prices, Spent},
     cancel::CancelToken,
     creation::{AgentHandle, NewAgent},
     fork::ForkPoint,
@@ -38,12 +39,13 @@ use playhouse_plugin_api::{
 use ractor::{RpcReplyPort, rpc::CallResult};
 
 use super::{
+    blueprint,
     disposal::{self, store_failure},
     maker::{Maker, shutting_down},
 };
 
 /// What the session of a new agent is made from.
-pub(super) enum Basis {
+pub(crate) enum Basis {
     /// Nothing, or the seed of the request.
     Fresh,
     /// What is stored under the id.
@@ -86,6 +88,7 @@ impl Creation<'_> {
         cancel: CancelToken,
     ) -> Result<Agent, Failure> {
         let world = &maker.world;
+        let new = blueprint::applied(world, new)?;
         let id = match (&new.id, &basis) {
             (Some(id), _) => id.clone(),
             (None, Basis::Fresh | Basis::Fork(_)) => world.ids.session(),
@@ -112,7 +115,7 @@ impl Creation<'_> {
         creation.wanted()?;
         let prepared = match &basis {
             Basis::Fresh => creation.fresh(&new).await?,
-            Basis::Stored => creation.stored().await?,
+            Basis::Stored => creation.stored(&new).await?,
             Basis::Fork(at) => creation.forked(&new, at).await?,
         };
         creation.publish(new, basis.source(), prepared, reservation).await
@@ -134,7 +137,7 @@ impl Creation<'_> {
         let aborted = |why: &str| {
             Err(Failure::new("ABORTED", format!("agent \"{}\" creation aborted: {why}", self.id)))
         };
-        if self.maker.ended.is_cancelled() {
+        if self.maker.means.ended.is_cancelled() {
             return Err(shutting_down());
         }
         if !self.owner.is_open() {
@@ -154,7 +157,7 @@ impl Creation<'_> {
         let done = tokio::select! {
             biased;
             () = self.cancel.cancelled() => None,
-            () = self.maker.ended.cancelled() => None,
+            () = self.maker.means.ended.cancelled() => None,
             () = self.owner.cancel_token().cancelled() => None,
             done = wait => Some(done),
         };
@@ -174,12 +177,12 @@ impl Creation<'_> {
         T: Send + 'static,
         F: Future<Output = ()> + Send,
     {
-        let mut opening = self.maker.claims.spawn(open);
+        let mut opening = self.maker.means.claims.spawn(open);
         match self.while_wanted(&mut opening).await {
             Ok(Ok(opened)) => opened.map_err(store_failure),
             Ok(Err(fault)) => Err(Failure::new("PANIC", fault.to_string())),
             Err(given_up) => {
-                self.maker.claims.spawn(async move {
+                self.maker.means.claims.spawn(async move {
                     if let Ok(Ok(late)) = opening.await {
                         give_back(late).await;
                     }
@@ -197,6 +200,8 @@ impl Creation<'_> {
         header.parent_session.clone_from(&new.runtime_parent);
         header.origin = new.origin;
         header.delegation_depth = new.delegation_depth;
+        header.agent_preset.clone_from(&new.agent_preset);
+        header.blueprint.clone_from(&new.blueprint);
         header.check().map_err(|fault| Failure::new("INVALID_ARGUMENT", fault.to_string()))?;
         let header = Arc::new(header);
         let log: Log = new.seed.iter().flatten().cloned().collect();
@@ -214,7 +219,7 @@ impl Creation<'_> {
         Ok(Prepared { core, handle, stored: 0, inherited_event_count: 0 })
     }
 
-    async fn stored(&self) -> Result<Prepared, Failure> {
+    async fn stored(&self, new: &NewAgent) -> Result<Prepared, Failure> {
         let world = &self.maker.world;
         let Some(store) = world.store.clone() else {
             let text =
@@ -224,7 +229,7 @@ impl Creation<'_> {
         let id = self.id.clone();
         let open = async move { store.open_write(&id).await };
         let (handle, stored) = self.claim(open, |(handle, _)| release(handle)).await?;
-        match self.rebuild(stored) {
+        match self.rebuild(new, stored) {
             Ok((core, stored, inherited_event_count)) => {
                 Ok(Prepared { core, handle: Some(handle), stored, inherited_event_count })
             }
@@ -243,9 +248,14 @@ impl Creation<'_> {
         }
     }
 
-    fn rebuild(&self, stored: StoredSession) -> Result<(SessionCore, u64, u64), Failure> {
+    fn rebuild(
+        &self,
+        new: &NewAgent,
+        stored: StoredSession,
+    ) -> Result<(SessionCore, u64, u64), Failure> {
         let log = stored.log().map_err(store_failure)?;
         let StoredSession { header, inherited_event_count, tail, .. } = stored;
+        blueprint::check(new, &header)?;
         let len = log.len();
         let mut core = self.load(header, log)?;
         let tail = tail.and_then(|tail| unsettled(&core, &tail));
@@ -296,6 +306,20 @@ impl Creation<'_> {
                 return Err(Failure::new(closed.code(), closed.to_string()));
             }
         };
+        let runtime_parent =
+            new.runtime_parent.clone().or_else(|| core.header().delegated_by().cloned());
+        let opened =
+            self.account(&new, from, &core, inherited_event_count, runtime_parent.as_ref());
+        let (account, place) = match opened {
+            Ok(opened) => opened,
+            Err(refused) => {
+                scope.close();
+                if let Some(handle) = handle {
+                    self.give_back(handle).await;
+                }
+                return Err(refused.into());
+            }
+        };
         let known = world.known.clone();
         let cell = SessionCell::new(
             &core,
@@ -305,8 +329,6 @@ impl Creation<'_> {
             stored,
             world.undurable.clone(),
         );
-        let runtime_parent =
-            new.runtime_parent.clone().or_else(|| core.header().delegated_by().cloned());
         let mut options = new.options.clone();
         options.durability.get_or_insert(world.durability);
         let agent = Agent::new(AgentCell::new(AgentParts {
@@ -314,6 +336,8 @@ impl Creation<'_> {
             scope,
             owner: self.owner.clone(),
             options,
+            account,
+            blueprint: new.blueprint.as_deref().map(Into::into),
             lineage: world.agents.lineage_below(runtime_parent.as_ref()),
             depth: new.delegation_depth.unwrap_or(0),
             registry: world.agents.clone(),
@@ -321,7 +345,11 @@ impl Creation<'_> {
             span: world.span.clone(),
         }));
         reservation.made(&agent);
-        let brought_up = match self.adopt(&agent).await {
+        let adopted = async {
+            attach(&agent, place)?;
+            self.adopt(&agent).await
+        };
+        let brought_up = match adopted.await {
             Ok(()) => self.bring_up(&new, from, &agent, &reservation).await,
             Err(failure) => {
                 if let Err(failure) = disposal::discard(world, &agent).await {
@@ -338,9 +366,40 @@ impl Creation<'_> {
         brought_up.map(|()| agent)
     }
 
+    /// What the agent spends from, and its place among those that live below others.
+    fn account(
+        &self,
+        new: &NewAgent,
+        from: CreatedFrom,
+        core: &SessionCore,
+        inherited: u64,
+        runtime_parent: Option<&SessionId>,
+    ) -> Result<(Option<Arc<Account>>, LiveChild), BudgetError> {
+        let world = &self.maker.world;
+        let prices = world.services.get::<Prices>(BUDGETS_SERVICE);
+        let spent = match (from, &prices) {
+            (CreatedFrom::Resume, Some(prices)) => {
+                let own = core.log().range(inherited..core.log().len());
+                Spent::fold(own.map(|event| &**event), prices)
+            }
+            _ => Spent::default(),
+        };
+        let choice = core.state().selection().next().or(new.options.model.as_ref()).cloned();
+        Account::open(Opening {
+            id: self.id.clone(),
+            budget: new.options.budget,
+            tree_budget: new.options.tree_budget,
+            parent: runtime_parent.and_then(|id| world.agents.made(id)).as_ref(),
+            prices,
+            choice,
+            spent,
+        })
+    }
+
     async fn adopt(&self, agent: &Agent) -> Result<(), Failure> {
         let id = agent.id().clone();
-        let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
+        let adopted =
+            self.maker.means.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
         match adopted.await {
             Ok(CallResult::Success(adopted)) => adopted,
             _ => Err(shutting_down()),
@@ -391,6 +450,7 @@ impl Creation<'_> {
         let created = Created { agent: agent.clone(), source: from, cancel: self.cancel.clone() };
         self.while_wanted(world.hooks.created.run(agent.scope(), created)).await??;
         self.wanted()?;
+        agent.cell().furnish();
         made.store(true, Ordering::Release);
         self.release_input(agent).await;
         Ok(())
@@ -413,6 +473,17 @@ impl Creation<'_> {
             tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
         }
     }
+}
+
+/// The agent takes its place among those that spend, until its scope closes.
+fn attach(agent: &Agent, place: LiveChild) -> Result<(), Failure> {
+    if let Some(account) = agent.account() {
+        account.attach(agent)?;
+    }
+    if !place.is_empty() {
+        agent.scope().on_close(move || drop(place))?;
+    }
+    Ok(())
 }
 
 /// Gives a claim back by which nothing was written.

@@ -56,7 +56,7 @@ fn the_interleavings_reach_every_ending() {
     use proptest::{strategy::ValueTree, test_runner::TestRunner};
     let mut runner = TestRunner::deterministic();
     let mut words = std::collections::BTreeSet::new();
-    for _ in 0..500 {
+    for _ in 0..900 {
         let ops = lives(0..90).new_tree(&mut runner).unwrap().current();
         let mut run = Run::new();
         let mut told = String::new();
@@ -81,6 +81,7 @@ fn the_interleavings_reach_every_ending() {
         "TE(max-tokens)",
         "TE(interrupted)",
         "TE(budget)",
+        "TE(budget:tokens)",
         "TE(aborted)",
         "TE(aborted:parent)",
         "TE(aborted:hook:h)",

@@ -7,7 +7,7 @@ use super::world::{
 };
 use crate::{
     chunk::{Failure, FinishReason, StreamChunk},
-    event::{CancelCause, InboxTarget},
+    event::{BudgetSpent, CancelCause, InboxTarget},
     settlement::StreamEnd,
 };
 
@@ -197,11 +197,17 @@ fn plugin() -> impl Strategy<Value = Plugin> {
     ]
 }
 
+/// A budget of tokens that ran out.
+pub fn tokens(used: u64) -> BudgetSpent {
+    BudgetSpent { resource: "tokens".into(), limit: 5, used }
+}
+
 fn cause() -> impl Strategy<Value = CancelCause> {
     prop_oneof![
         6 => Just(CancelCause::User),
         3 => Just(CancelCause::Parent),
         3 => Just(CancelCause::Hook { reason: "h".into() }),
+        2 => Just(CancelCause::Budget(tokens(7))),
         1 => Just(CancelCause::Disposed),
     ]
 }

@@ -99,6 +99,9 @@ fn reason(reason: &TurnEndReason) -> String {
         TurnEndReason::Aborted(CancelCause::Hook { reason }) => format!("aborted:hook:{reason}"),
         TurnEndReason::Aborted(cause) => format!("aborted:{cause:?}").to_lowercase(),
         TurnEndReason::Error(failure) => format!("error:{}", failure.code),
+        TurnEndReason::Budget(spent) if spent.resource != "steps" => {
+            format!("budget:{}", spent.resource)
+        }
         reason => reason.kind().to_owned(),
     }
 }

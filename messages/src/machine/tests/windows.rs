@@ -1,6 +1,7 @@
 //! The cancel windows of the core specification, section 5.2, as one table.
 
 use super::{
+    ops::tokens,
     rig::Rig,
     world::{Pre, call_delta, calls, chunks, delta, fails, goes_on_with, says, usage},
 };
@@ -199,11 +200,12 @@ fn tools(rig: &mut Rig, name: &str, past: bool) {
     }
 }
 
-fn causes() -> [(CancelCause, &'static str); 4] {
+fn causes() -> [(CancelCause, &'static str); 5] {
     [
         (CancelCause::User, "aborted"),
         (CancelCause::Parent, "aborted:parent"),
         (CancelCause::Hook { reason: "h".into() }, "aborted:hook:h"),
+        (CancelCause::Budget(tokens(7)), "budget:tokens"),
         (CancelCause::Disposed, "aborted:disposed"),
     ]
 }

@@ -160,6 +160,8 @@ fn agent(scope: &Scope) -> Agent {
         scope: scope.clone(),
         owner,
         options,
+        account: None,
+        blueprint: None,
         lineage: Arc::default(),
         depth: 0,
         registry: AgentRegistry::new(),

@@ -13,8 +13,9 @@ use agent_client_protocol::{
     v1::{
         ConnectionTo, Responder,
         schema::{
-            self as acp, AgentCapabilities, Implementation, InitializeResponse, LoadSessionRequest, LoadSessionResponse, McpServer, NewSessionRequest,
-            NewSessionResponse, PromptCapabilities, PromptRequest, PromptResponse, StopReason,
+            self as acp, AgentCapabilities, Implementation, InitializeResponse, LoadSessionRequest,
+            LoadSessionResponse, McpServer, NewSessionRequest, NewSessionResponse,
+            PromptCapabilities, PromptRequest, PromptResponse, StopReason,
         },
     },
 };
@@ -64,7 +65,7 @@ pub(super) struct House {
     /// Nothing new is begun.
     pub(super) closing: CancelToken,
     /// Nobody reads any more.
-    lost: CancelToken,
+    pub(super) lost: CancelToken,
     tasks: TaskTracker,
     takes_images: OnceCell<bool>,
     closed: OnceCell<Result<(), Failure>>,

@@ -4,6 +4,7 @@ use crate::{
     machine::{
         Input, Status,
         tests::{
+            ops::tokens,
             rig::{Rig, options},
             world::{Pre, call_delta, calls, chunks, delta, usage},
         },
@@ -373,6 +374,19 @@ fn core_82_newest_55_a_hook_s_cause_has_its_text() {
     assert!(end.contains(r#"{"kind":"aborted","reason":{"kind":"hook","reason":"why"}}"#), "{end}");
     rig.followup("B").run();
     assert!(rig.news().ends_with("TE2(completed)"));
+}
+
+#[test]
+fn a_budget_that_runs_out_is_the_turn_s_reason_and_keeps_what_waits() {
+    let mut rig = Rig::new();
+    let cause = CancelCause::Budget(tokens(u64::MAX));
+    rig.followup("A").followup("B").before("Dispatch").cancel_by(cause, true).run();
+    let end = rig.core.log().last().unwrap().to_json();
+    let used = crate::json::INTEGER_MAX;
+    let reason = format!(r#"{{"kind":"budget","resource":"tokens","limit":5,"used":{used}}}"#);
+    assert!(end.contains(&reason), "{end}");
+    rig.followup("C").run();
+    assert!(rig.news().ends_with("TE3(completed)"), "B and C were still there");
 }
 
 #[test]
