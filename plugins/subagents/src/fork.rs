@@ -19,7 +19,8 @@ pub const FORK: &str = "fork";
 ///
 /// Otherwise as [`Spawn`](crate::Spawn). The child's first request begins with the bytes of its
 /// parent's last one, which a provider may have cached, unless it has a persona, a tool filter or a
-/// structured result: those change what stands before the history.
+/// structured result, or its parent something in its own scope: those change what stands before the
+/// history.
 #[derive(Debug, Clone)]
 pub struct Fork {
     world: Arc<World>,

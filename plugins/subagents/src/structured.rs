@@ -191,7 +191,8 @@ impl Capture {
     fn settle(&mut self, call: &Execution, success: bool) {
         let Self::Staged { by, settled, value } = self else { return };
         let own = by == call;
-        if !own && !(*settled && call.encloses(by)) {
+        let enclosing = *settled && call.encloses(by);
+        if !(own || enclosing) {
             return;
         }
         *self = match (success, own && by.is_nested()) {

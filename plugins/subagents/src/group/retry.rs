@@ -25,7 +25,7 @@ impl Default for ChildRetries {
 
 impl ChildGroup {
     /// Runs a child, and another one, made anew, as long as one fails that
-    /// [may be retried](ChildFailed::is_retryable). A cancel ends a wait between two at once.
+    /// [may be retried](super::ChildFailed::is_retryable). A cancel ends a wait between two at once.
     ///
     /// # Errors
     ///

@@ -4,6 +4,7 @@
 //! stands in its descriptor, and a session without a legible one is told of as a diagnostic.
 
 mod identity;
+mod timing;
 mod tree;
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -19,6 +20,7 @@ use playhouse_plugin_api::{
     world::World,
 };
 
+pub use self::timing::{OpenTurn, Timing};
 use self::tree::{Kin, Tree};
 use crate::descriptor::Descriptor;
 

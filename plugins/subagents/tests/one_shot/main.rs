@@ -1,6 +1,7 @@
 //! Children for one prompt, over a harness with a scripted model.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 
+mod deaths;
 mod delegation;
 mod fork;
 mod group;
