@@ -61,7 +61,6 @@ pub async fn dispose(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(
 pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(), Failure> {
     let mut failures = Vec::new();
     agent.cell().token().cancel(CancelCause::Disposed);
-    failures.extend(tell(world, agent, true).await.err());
     failures.extend(dispose_owned(world, agent, true).await.err());
     let cell = agent.session().cell();
     // Whoever still appends must have done so: what is published below takes the log's place.
@@ -71,6 +70,8 @@ pub async fn abandon(world: &World, agent: &Agent, failure: Failure) -> Result<(
     // It may be what keeps dying: the log's rest goes to the store from here.
     retire(&cell.writer, patience).await;
     cell.close_writer();
+    // Only now: what a listener waits for may want to tell the agent something, and must not wait.
+    failures.extend(tell(world, agent, true).await.err());
     failures.extend(note(world, cell, &failure).err());
     release(world, agent, failures).await
 }

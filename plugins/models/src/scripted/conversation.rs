@@ -113,9 +113,10 @@ fn turn(message: &Message) -> Option<Turn<'_>> {
     Some(match message.role {
         Role::System => Turn::System(message.text()),
         Role::Developer => return None,
-        Role::User => {
-            Turn::User(message.text(), matches!(message.source.kind(), "user" | "delegation"))
-        }
+        Role::User => Turn::User(
+            message.text(),
+            matches!(message.source.kind(), "user" | "delegation" | "coordinator"),
+        ),
         Role::Assistant => {
             let len =
                 message.content.iter().filter_map(|block| block.as_text()).map(str::len).sum();

@@ -125,7 +125,7 @@ impl Shell {
                 blueprint: None,
             };
             match deliver(&delivery, &parent).await {
-                Ok(length) => at = Some(length),
+                Ok(length) => at = delivery.wake.then_some(length),
                 Err(error) => tracing::warn!(%child, parent = %to, %error, "a settlement notice"),
             }
         }
@@ -174,7 +174,7 @@ fn notice(id: MessageId, child: &SessionId, end: &EpochEnd) -> Message {
     }
     text.push_str(match end.output.is_empty() {
         true => "\nIt left no closing message.",
-        false => "\nIts closing message:",
+        false => "\nIts closing message:\n",
     });
     let content = std::iter::once(ContentBlock::text(text)).chain(end.output.iter().cloned());
     let source = Source::notice(SETTLED_KIND, &summary).with("senderSessionId", child.as_str());
@@ -183,7 +183,7 @@ fn notice(id: MessageId, child: &SessionId, end: &EpochEnd) -> Message {
 
 /// The message by which a parent hears from its child.
 pub(super) fn report(id: MessageId, child: &SessionId, content: Vec<ContentBlock>) -> Message {
-    let text = format!("Report of sub-agent {child}:");
+    let text = format!("Report of sub-agent {child}:\n");
     let content = std::iter::once(ContentBlock::text(text)).chain(content);
     let source =
         Source::of_kind(REPORT_KIND).with("form", "relay").with("senderSessionId", child.as_str());

@@ -276,12 +276,11 @@ impl Shell {
                             || ContinuationError::ParentUnavailable { parent: to.clone() };
                         let at = match shell.world.agents.get(&to) {
                             None => Err(unavailable()),
-                            Some(parent) => {
-                                deliver(&delivery, &parent).await.map_err(|error| match error {
-                                    AgentError::Gone(_) => unavailable(),
-                                    error => error.into(),
-                                })
-                            }
+                            Some(parent) => match deliver(&delivery, &parent).await {
+                                Ok(at) => Ok(delivery.wake.then_some(at)),
+                                Err(AgentError::Gone(_)) => Err(unavailable()),
+                                Err(error) => Err(error.into()),
+                            },
                         };
                         shell.input(Input::Reported { to: to.clone(), op, at });
                         shell.look_at(&to);

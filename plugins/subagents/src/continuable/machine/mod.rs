@@ -268,9 +268,9 @@ impl Machine {
         self.out.push(Effect::Answer { op: op.id, answer });
     }
 
-    fn reported(&mut self, to: &SessionId, op: Op, at: Result<Seq, ContinuationError>) {
+    fn reported(&mut self, to: &SessionId, op: Op, at: Result<Option<Seq>, ContinuationError>) {
         if let Some(parent) = self.children.get_mut(to) {
-            parent.delivered(&op.message, at.as_ref().ok().copied());
+            parent.delivered(&op.message, at.as_ref().ok().copied().flatten());
         }
         self.out.push(Effect::Answer { op: op.id, answer: at.map(drop) });
         self.settle(to);

@@ -24,6 +24,8 @@ pub(super) struct Toy {
     pub claimed: Vec<MessageId>,
     /// What a cancel has dropped.
     dropped: Vec<MessageId>,
+    /// What woke it, or was to.
+    owed: BTreeSet<MessageId>,
     /// What its log has ever held.
     known: BTreeSet<MessageId>,
 }
@@ -34,6 +36,9 @@ impl Toy {
         if self.known.insert(message.clone()) {
             self.len += 1;
             self.pending.push(message);
+        }
+        if wake {
+            self.owed.extend(self.pending.last().cloned());
         }
         if wake && !self.running && !self.pending.is_empty() {
             self.open();
@@ -232,7 +237,9 @@ impl World {
                 let owned = self.machine.activation(child).map(|child| child.owned);
                 assert_eq!(owned, Some(0), "it is disposed before what it owns");
                 assert!(
-                    told.cut || (!agent.running && agent.pending.is_empty()),
+                    told.cut
+                        || (!agent.running
+                            && agent.pending.iter().all(|id| !agent.owed.contains(id))),
                     "{child} settled with work: {agent:?}"
                 );
                 self.tasks.push(Task::Effect(effect));
@@ -301,8 +308,8 @@ impl World {
                 let (op, _) = self.ops[&op].clone();
                 let at = match self.agents.get_mut(&to).filter(|parent| parent.live) {
                     Some(parent) => {
-                        parent.take(op.message.clone(), true);
-                        Ok(parent.len)
+                        parent.take(op.message.clone(), well);
+                        Ok(well.then_some(parent.len))
                     }
                     None => Err(ContinuationError::ParentUnavailable { parent: to.clone() }),
                 };
@@ -319,9 +326,9 @@ impl World {
             }
             Effect::Notice { child, epoch, to, message, wake, .. } => {
                 let parent = self.agents.get_mut(&to).filter(|parent| parent.live);
-                let at = parent.map(|parent| {
-                    parent.take(message, wake);
-                    parent.len
+                let at = parent.and_then(|parent| {
+                    parent.take(message, wake && well);
+                    (wake && well).then_some(parent.len)
                 });
                 self.input(Input::Noticed { child, epoch, at });
             }

@@ -54,15 +54,16 @@ pub(in super::super) enum Input {
     Interrupted { child: SessionId },
     /// The child wants to tell its parent something.
     Report { child: SessionId, op: Op },
-    /// The parent has taken a report, or has not.
-    Reported { to: SessionId, op: Op, at: Result<Seq, ContinuationError> },
+    /// The parent has taken a report, or has not. A length is told if the parent was woken by it:
+    /// what wakes nobody must keep nobody resident.
+    Reported { to: SessionId, op: Op, at: Result<Option<Seq>, ContinuationError> },
     /// How the child was at this length of its log: what pended, and whether nothing ran.
     Observed { child: SessionId, epoch: Epoch, at: Seq, pending: BTreeSet<MessageId>, quiet: bool },
     /// The child is disposed by somebody else, or its actors were given up.
     Leaving { child: SessionId, epoch: Epoch, keep_inbox: bool },
     /// Nothing of the child runs any more.
     Disposed { child: SessionId, epoch: Epoch, notice: MessageId, failure: Option<String> },
-    /// The parent has taken the settlement notice at this length, or nobody was there.
+    /// The parent was woken by the settlement notice at this length; or it was not woken, or not there.
     Noticed { child: SessionId, epoch: Epoch, at: Option<Seq> },
     /// End these.
     Drain { drain: OpId, scope: DrainScope, keep_inbox: bool },
