@@ -134,4 +134,6 @@ mod documents {
     mod sessions {}
     #[doc = include_str!("../docs/cookbook/agent.md")]
     mod agent {}
+    #[doc = include_str!("../docs/cookbook/jobs.md")]
+    mod jobs {}
 }

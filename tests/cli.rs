@@ -3,6 +3,7 @@
 mod bad_input;
 mod fork;
 mod images;
+mod presets;
 mod rpc;
 mod run;
 mod sessions;

@@ -32,6 +32,8 @@
 //! Unknown keys are refused, and every error names file, line and key.
 
 mod fault;
+mod jobs;
+mod presets;
 mod reader;
 mod recovery;
 mod store;
@@ -43,9 +45,11 @@ use std::{
     time::Duration,
 };
 
+use playhouse_jobs::JobsConfig;
 use playhouse_messages::retry::RetryPolicy;
 use playhouse_plugin_api::{options::Durability, patterns::Patterns};
 use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
+use playhouse_presets::Root;
 use playhouse_stores::StoreConfig;
 use serde::Deserialize;
 
@@ -77,6 +81,10 @@ pub struct Config {
     pub max_parallel_tool_calls: Option<usize>,
     /// What bounds a tool call.
     pub tools: ToolsConfig,
+    /// Background jobs; `None` for none.
+    pub jobs: Option<JobsConfig>,
+    /// Where agent presets are; `None` for none.
+    pub presets: Option<Vec<Root>>,
     /// The model that names sessions; `None` names them by their first prompt.
     pub titles: Option<TitlesConfig>,
     /// Where sessions are kept.

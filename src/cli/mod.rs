@@ -9,6 +9,7 @@ mod images;
 pub mod lookup;
 mod mock_model;
 mod output;
+mod presets;
 mod providers;
 mod rpc;
 mod run;
@@ -47,6 +48,7 @@ enum Command {
     Run(Box<run::Run>),
     Rpc(rpc::Rpc),
     Sessions(sessions::Sessions),
+    Presets(presets::Presets),
     MockModel(mock_model::MockModel),
     CrashTest(crash_test::CrashTest),
     Stress(stress::Stress),
@@ -68,6 +70,7 @@ pub fn main() -> ExitCode {
             Command::Run(run) => run.run().await,
             Command::Rpc(rpc) => rpc.run().await,
             Command::Sessions(sessions) => sessions.run().await,
+            Command::Presets(presets) => presets.run().await,
             Command::MockModel(mock) => mock.run().await,
             Command::CrashTest(test) => test.run().await,
             Command::Stress(stress) => stress.run().await,

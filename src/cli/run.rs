@@ -81,6 +81,10 @@ pub struct Run {
     /// Which [[agent]] of the config to run [default: the first].
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
+    /// The preset that the agent is composed from, of the config's [presets]. A session that is
+    /// resumed goes on with its own.
+    #[arg(long, value_name = "ID")]
+    preset: Option<String>,
     /// How results are shown.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
@@ -207,7 +211,17 @@ impl Run {
         let cwd = self.cwd.as_deref().or_else(|| chosen.and_then(|agent| agent.cwd.as_deref()));
         let cwd = house::working_dir(cwd)?;
         let declared = self.model.is_some() || chosen.is_some_and(|agent| agent.model.is_some());
-        let new = NewAgent::new(options).cwd(cwd);
+        let mut new = NewAgent::new(options).cwd(cwd);
+        if self.preset.is_some() && !declared {
+            if self.reasoning_effort.is_some() {
+                let text =
+                    "--reasoning-effort is for a --model; the preset says how much its own thinks";
+                return Err(CliError::Usage(text.to_owned()));
+            }
+            // The preset's, if it names one.
+            new.options.model = None;
+        }
+        new.agent_preset.clone_from(&self.preset);
         Ok(Plan {
             providers,
             session,

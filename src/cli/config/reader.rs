@@ -18,6 +18,8 @@ use toml::Spanned;
 use super::{
     AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, Price, ProviderConfig,
     ProviderKind, SessionChoice, ToolsConfig,
+    jobs::JobsEntry,
+    presets::PresetsEntry,
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,
     titles::TitlesEntry,
@@ -50,6 +52,10 @@ struct File {
     /// Bounds of tool calls.
     #[serde(default)]
     tools: ToolsEntry,
+    /// Lets agents have background jobs, with the tools `job_output`, `job_list` and `job_kill`.
+    jobs: Option<Spanned<JobsEntry>>,
+    /// Where agent presets are.
+    presets: Option<PresetsEntry>,
 }
 
 /// `[[agent]]`
@@ -181,7 +187,7 @@ impl Reader<'_> {
         self.place(&span, &key).fault(format!("{message}; {way_out}"))
     }
 
-    fn near(&self, path: PathBuf) -> PathBuf {
+    pub(super) fn near(&self, path: PathBuf) -> PathBuf {
         match self.path.parent() {
             Some(dir) => dir.join(path),
             None => path,
@@ -269,6 +275,8 @@ impl Reader<'_> {
             prices: self.prices(&file.price)?,
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             tools: self.tools(file.tools)?,
+            jobs: file.jobs.as_ref().map(|entry| self.jobs(entry)).transpose()?,
+            presets: file.presets.map(|entry| self.presets(entry)),
             titles,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,
