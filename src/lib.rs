@@ -142,4 +142,6 @@ mod documents {
     mod agent {}
     #[doc = include_str!("../docs/cookbook/children.md")]
     mod children {}
+    #[doc = include_str!("../docs/cookbook/jobs.md")]
+    mod jobs {}
 }

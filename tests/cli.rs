@@ -4,6 +4,7 @@ mod bad_input;
 mod fork;
 mod hibernation;
 mod images;
+mod presets;
 mod rpc;
 mod run;
 mod sessions;

@@ -39,6 +39,10 @@ pub(super) struct Choice {
     /// Which [[agent]] of the config to run [default: the first].
     #[arg(long, value_name = "ID")]
     agent: Option<String>,
+    /// The preset that the agent is composed from, of the config's [presets]. A session that is
+    /// resumed goes on with its own.
+    #[arg(long, value_name = "ID")]
+    preset: Option<String>,
 }
 
 /// What the run may spend: the agent and all that it delegates to, together.
@@ -84,6 +88,7 @@ pub(super) struct Chosen<'a> {
     options: AgentOptions,
     /// The route was named, and not just defaulted.
     is_declared: bool,
+    preset: Option<String>,
 }
 
 impl Choice {
@@ -122,7 +127,16 @@ impl Choice {
             (checked, _) => checked?,
         }
         let is_declared = self.model.is_some() || entry.is_some_and(|agent| agent.model.is_some());
-        Ok(Chosen { entry, providers, options, is_declared })
+        if self.preset.is_some() && !is_declared {
+            if self.reasoning_effort.is_some() {
+                let text =
+                    "--reasoning-effort is for a --model; the preset says how much its own thinks";
+                return Err(CliError::Usage(text.to_owned()));
+            }
+            // The preset's, if it names one.
+            options.model = None;
+        }
+        Ok(Chosen { entry, providers, options, is_declared, preset: self.preset.clone() })
     }
 
     fn entry<'a>(&self, config: &'a Config) -> Result<Option<&'a AgentConfig>, CliError> {
@@ -140,7 +154,8 @@ impl Choice {
 impl Chosen<'_> {
     /// The agent to make, without a working directory.
     pub(super) fn new_agent(&self) -> NewAgent {
-        let new = NewAgent::new(self.options.clone());
+        let mut new = NewAgent::new(self.options.clone());
+        new.agent_preset.clone_from(&self.preset);
         if self.is_declared { house::declaring(new) } else { new }
     }
 }

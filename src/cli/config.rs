@@ -35,6 +35,8 @@ mod acp;
 mod budget;
 mod fault;
 mod hibernation;
+mod jobs;
+mod presets;
 mod reader;
 mod recovery;
 mod store;
@@ -47,9 +49,11 @@ use std::{
 };
 
 use playhouse_budgets::Budget;
+use playhouse_jobs::JobsConfig;
 use playhouse_messages::retry::RetryPolicy;
 use playhouse_plugin_api::{options::Durability, patterns::Patterns};
 use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
+use playhouse_presets::Root;
 use playhouse_stores::StoreConfig;
 use playhouse_supervisor::hibernation::HibernationPolicy;
 use serde::Deserialize;
@@ -89,6 +93,10 @@ pub struct Config {
     pub tools: ToolsConfig,
     /// Agents of other programs.
     pub acp: Vec<AcpAgentConfig>,
+    /// Background jobs; `None` for none.
+    pub jobs: Option<JobsConfig>,
+    /// Where agent presets are; `None` for none.
+    pub presets: Option<Vec<Root>>,
     /// The model that names sessions; `None` names them by their first prompt.
     pub titles: Option<TitlesConfig>,
     /// When agents of the config give up their memory; `None` if they do so only when they are told to.

@@ -14,6 +14,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use playhouse_acp::AcpAgents;
 use playhouse_budgets::{Budget, Budgets, FairRequests};
 use playhouse_context::{DirectoryAttachments, ImageOffload};
+use playhouse_jobs::JobsPlugin;
 use playhouse_messages::{chunk::Failure, config::ModelChoice, id::SessionId};
 use playhouse_plugin_api::{
     agent::Agent,
@@ -26,6 +27,7 @@ use playhouse_policies::{
     DefaultTimeout, Fallback, ModelNotice, REPEAT_TOOL_REMINDER, RepeatReminder,
     RepeatReminderConfig, Retry, Spill, SpillDir,
 };
+use playhouse_presets::PresetsPlugin;
 use playhouse_sessions::{SessionProjections, Titles};
 use playhouse_stores::{OpenStep, StoreConfig};
 use playhouse_subagents::{Background, Subagents};
@@ -40,6 +42,7 @@ use super::{
     config::{AcpAgentConfig, AgentConfig, Config, PluginConfig, SessionChoice, ToolsConfig},
     exit::CliError,
     lookup::Lookup,
+    presets::{composed, resumed},
     providers::{Providers, register},
 };
 
@@ -118,6 +121,7 @@ pub async fn open(
     let kinds = [
         &playhouse_subagents::EVENT_KINDS[..],
         &playhouse_policies::EVENT_KINDS,
+        &playhouse_presets::EVENT_KINDS,
         &playhouse_sessions::EVENT_KINDS,
     ];
     for kind in kinds.concat() {
@@ -157,6 +161,14 @@ pub async fn open(
             titles.provide(&world.scope, Arc::new(provider)).map_err(Failure::from)?;
         }
         set_up(harness.host(titles).await).await?;
+        if let Some(jobs) = &config.jobs {
+            let plugin = JobsPlugin::new(jobs.clone());
+            let plugin = plugin.map_err(|fault| Failure::new(fault.code(), fault.to_string()))?;
+            set_up(harness.host(plugin).await).await?;
+        }
+        if let Some(roots) = &config.presets {
+            set_up(harness.host(PresetsPlugin::new(roots.clone())).await).await?;
+        }
         for name in plugins {
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,
@@ -357,7 +369,8 @@ pub async fn of_config(
     Ok(if agent.model.is_some() { declaring(new) } else { new })
 }
 
-/// Makes the agent that drives the chosen session. A fresh session's id begins with the label.
+/// Makes the agent that drives the chosen session, composed from its preset. A fresh session's id
+/// begins with the label.
 ///
 /// # Errors
 ///
@@ -374,14 +387,22 @@ pub async fn enter(
                 Some(label) => new.id(format!("{label}-session-{}", UuidIds.fresh())),
                 None => new,
             };
-            harness.create(new).await
+            harness.create(composed(harness, new).await?).await
         }
-        SessionChoice::Resume(id) => harness.resume(SessionId::from(id.as_str()), new).await,
+        SessionChoice::Resume(id) => {
+            let id = SessionId::from(id.as_str());
+            let new = resumed(harness, &id, new).await?;
+            harness.resume(id, new).await
+        }
         SessionChoice::Exact(id) => {
             let id = SessionId::from(id.as_str());
-            match harness.resume(id.clone(), new.clone()).await {
+            let stored = async {
+                let new = resumed(harness, &id, new.clone()).await?;
+                harness.resume(id.clone(), new).await
+            };
+            match stored.await {
                 Err(error) if error.code() == "SESSION_NOT_FOUND" => {
-                    harness.create(new.id(id)).await
+                    harness.create(composed(harness, new.id(id)).await?).await
                 }
                 resumed => resumed,
             }

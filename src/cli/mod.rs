@@ -12,6 +12,7 @@ mod images;
 pub mod lookup;
 mod mock_model;
 mod output;
+mod presets;
 mod providers;
 mod rpc;
 mod run;
@@ -53,6 +54,7 @@ enum Command {
     Rpc(rpc::Rpc),
     Acp(acp::Acp),
     Sessions(sessions::Sessions),
+    Presets(presets::Presets),
     MockModel(mock_model::MockModel),
     CrashTest(crash_test::CrashTest),
     Stress(stress::Stress),
@@ -77,6 +79,7 @@ pub fn main() -> ExitCode {
             Command::Rpc(rpc) => rpc.run().await,
             Command::Acp(acp) => acp.run().await,
             Command::Sessions(sessions) => sessions.run().await,
+            Command::Presets(presets) => presets.run().await,
             Command::MockModel(mock) => mock.run().await,
             Command::CrashTest(test) => test.run().await,
             Command::Stress(stress) => stress.run().await,

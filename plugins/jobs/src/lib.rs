@@ -6,6 +6,7 @@
 //! the process loses them, and the log holds what was said of them.
 //!
 //! - [`service`]: the seam that producers and tools use, [`Jobs`].
+//! - [`events`]: who is told that jobs end and change.
 //! - [`registry`]: what jobs there are and what is told of them, a pure state machine.
 //! - [`job`]: what a job is made from and how it looks.
 //! - [`tools`]: `job_output`, `job_list` and `job_kill` for models.
@@ -33,6 +34,7 @@
 
 mod bound;
 pub mod error;
+pub mod events;
 pub mod job;
 pub mod notice;
 pub mod plugin;
@@ -44,9 +46,10 @@ pub mod tools;
 
 pub use self::{
     error::JobError,
+    events::{JobDone, JobsChanged, JobsEvents},
     job::{JobId, JobOutcome, JobOutput, JobSnapshot, JobStatus, NewJob, PublicJob, Work},
     notice::Delivery,
     plugin::{JobsConfig, JobsConfigError, JobsPlugin},
-    service::{JOBS_SERVICE, JobDone, Jobs, JobsChanged, JobsEvents, KillOutcome},
+    service::{JOBS_SERVICE, Jobs, KillOutcome},
     tools::job_tools,
 };

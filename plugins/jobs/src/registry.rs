@@ -164,20 +164,19 @@ impl Registry {
     }
 
     /// A job is over. The first word counts: `None` if it was over, or is forgotten. Who waits has
-    /// thereby been told of it.
-    pub fn settle(&mut self, id: &JobId, outcome: JobOutcome, now: i64) -> Option<JobSnapshot> {
+    /// thereby been told of it. Also returns the older jobs that are forgotten for it.
+    pub fn settle(
+        &mut self,
+        id: &JobId,
+        outcome: JobOutcome,
+        now: i64,
+    ) -> Option<(JobSnapshot, Vec<JobId>)> {
         let job = self.jobs.get_mut(id).filter(|job| job.end.is_none())?;
         job.end = Some((outcome, now));
         job.reports += std::mem::take(&mut job.waiters);
         job.told = !job.reported();
         let (snapshot, key) = (job.snapshot(id), job.key());
-        self.prune(key);
-        Some(snapshot)
-    }
-
-    /// Whether it knows of a job.
-    pub fn knows(&self, id: &JobId) -> bool {
-        self.jobs.contains_key(id)
+        Some((snapshot, self.prune(key)))
     }
 
     /// The job, if the caller may see it.
@@ -321,8 +320,8 @@ impl Registry {
         bucket.reserved + bucket.jobs.iter().filter(live).count()
     }
 
-    fn prune(&mut self, key: Option<ScopeId>) {
-        let Some(bucket) = self.owners.get_mut(&key) else { return };
+    fn prune(&mut self, key: Option<ScopeId>) -> Vec<JobId> {
+        let Some(bucket) = self.owners.get_mut(&key) else { return Vec::new() };
         let over = |id: &JobId| self.jobs.get(id).is_some_and(|job| job.end.is_some());
         let mut excess =
             bucket.jobs.iter().filter(|id| over(id)).count().saturating_sub(FINISHED_KEPT_MAX);
@@ -335,9 +334,10 @@ impl Registry {
             }
             !forget
         });
-        for id in forgotten {
-            self.jobs.remove(&id);
+        for id in &forgotten {
+            self.jobs.remove(id);
         }
+        forgotten
     }
 
     fn seen(&self, id: &JobId, caller: Option<&SessionId>) -> Result<&Job, JobError> {

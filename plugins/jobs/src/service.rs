@@ -1,5 +1,8 @@
 //! The seam that producers and tools use.
 
+mod ending;
+mod waiting;
+
 use std::{
     collections::HashMap,
     fmt,
@@ -8,7 +11,6 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::Duration,
 };
 
 use futures::FutureExt;
@@ -16,16 +18,17 @@ use playhouse_messages::{chunk::Failure, id::SessionId};
 use playhouse_plugin_api::{
     agent::Agent,
     cancel::CancelToken,
-    hook::{Notify, panic_failure},
+    hook::panic_failure,
     scope::{Registration, Scope, ScopeClosed, ScopeId},
     watch,
     world::World,
 };
 
 use crate::{
-    JobError, JobId, JobOutcome, JobOutput, JobSnapshot, NewJob, Work,
+    JobDone, JobError, JobId, JobOutcome, JobOutput, JobSnapshot, JobsChanged, JobsEvents, NewJob,
+    Work,
     job::{CancelFn, ReadFn},
-    registry::{Facts, Kill, Owner, Registry, Wait},
+    registry::{Facts, Kill, Owner, Registry},
 };
 
 /// The service under which the plugin offers its [`Jobs`].
@@ -69,33 +72,6 @@ struct Running {
     over: watch::Sender<bool>,
     /// Drops the work: it was asked to end, and did not.
     abandon: CancelToken,
-}
-
-/// Told to the listeners that the owner's scope admits; of a job without one, to the harness's.
-#[derive(Default)]
-pub struct JobsEvents {
-    /// A job is over. Told last, and again if the one who was to know was not reached.
-    pub done: Notify<JobDone>,
-    /// Something about somebody's jobs is otherwise than before.
-    pub changed: Notify<JobsChanged>,
-}
-
-/// A job is over.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct JobDone {
-    /// How it ended.
-    pub job: JobSnapshot,
-    /// Who it belongs to.
-    pub owner: Option<Agent>,
-}
-
-/// Something about somebody's jobs is otherwise than before.
-#[derive(Debug, Clone)]
-#[non_exhaustive]
-pub struct JobsChanged {
-    /// Whose; `None` for those without an owner.
-    pub owner: Option<Agent>,
 }
 
 /// What a kill did.
@@ -270,19 +246,6 @@ impl Jobs {
         Ok(())
     }
 
-    /// Ends an owner's jobs with it: its disposal waits for that.
-    fn guard(&self, owner: &Agent) {
-        let (jobs, scope) = (self.clone(), owner.scope().clone());
-        let (closing, ending) = (scope.cancel_token().clone(), self.0.scope.cancel_token().clone());
-        owner.scope().spawn_to_end(async move {
-            tokio::select! {
-                () = closing.cancelled() => jobs.end(Some(scope.id())).await,
-                // The service ends all jobs itself.
-                () = ending.cancelled() => {}
-            }
-        });
-    }
-
     /// The jobs that the caller may see, in order of their start.
     pub fn list(&self, caller: Option<&SessionId>) -> Vec<JobSnapshot> {
         self.table().registry.list(caller)
@@ -352,65 +315,6 @@ impl Jobs {
         }
     }
 
-    /// Waits until a job is over, for at most `timeout`, and returns it as it is then. Whoever is
-    /// given an end by this is told of it no more; a wait that is cancelled or dropped tells nothing.
-    ///
-    /// # Errors
-    ///
-    /// As [`Jobs::get`]; `INVALID_ARGUMENT` if `timeout` is zero; `ABORTED` once `cancel` fires;
-    /// `UNKNOWN_JOB` if the job is forgotten meanwhile, because its owner ended.
-    pub async fn wait(
-        &self,
-        id: &JobId,
-        timeout: Duration,
-        caller: Option<&SessionId>,
-        cancel: &CancelToken,
-    ) -> Result<JobSnapshot, JobError> {
-        if timeout.is_zero() {
-            return Err(JobError::Invalid("a wait needs a timeout above zero".to_owned()));
-        }
-        let running = {
-            let mut table = self.table();
-            match table.registry.begin_wait(id, caller)? {
-                Wait::Over(job) => return Ok(job),
-                Wait::Waiting => table.live.get(id).cloned(),
-            }
-        };
-        let mut waiting = Waiting { jobs: self, id, given: false };
-        let over = async {
-            match running {
-                Some(running) => drop(running.over.subscribe().wait_for(|over| *over).await),
-                None => {}
-            }
-        };
-        let aborted = tokio::select! {
-            biased;
-            () = over => false,
-            () = cancel.cancelled() => true,
-            () = tokio::time::sleep(timeout) => false,
-        };
-        let job = self.table().registry.end_wait(id);
-        let job = job.ok_or_else(|| JobError::Unknown { id: id.clone() })?;
-        waiting.given = true;
-        if aborted && !job.status.is_terminal() {
-            return Err(JobError::Aborted { id: id.clone() });
-        }
-        Ok(job)
-    }
-
-    /// Takes a report back that did not arrive: a read's or a wait's. If nobody else knows of the
-    /// end, it is told as news.
-    pub fn report_lost(&self, id: &JobId) {
-        let (news, owner) = {
-            let mut table = self.table();
-            let owner = table.live.get(id).and_then(|running| running.owner.clone());
-            (table.registry.lost(id), owner)
-        };
-        if let Some(job) = news {
-            self.done(job, owner);
-        }
-    }
-
     /// Where to listen.
     pub fn events(&self) -> &JobsEvents {
         &self.0.events
@@ -423,15 +327,17 @@ impl Jobs {
 
     /// First the record, then who waits, then the listeners.
     fn settle(&self, id: &JobId, outcome: JobOutcome) {
-        let (job, running) = {
+        let (job, running, forgotten) = {
             let mut table = self.table();
-            let Some(job) = table.registry.settle(id, outcome, self.now()) else { return };
+            let Some((job, forgotten)) = table.registry.settle(id, outcome, self.now()) else {
+                return;
+            };
             let running = table.live.get(id).cloned();
-            let Table { registry, live, .. } = &mut *table;
-            // What the registry has forgotten for newer ones.
-            live.retain(|id, _| registry.knows(id));
-            (job, running)
+            let forgotten: Vec<_> = forgotten.iter().map(|id| table.live.remove(id)).collect();
+            (job, running, forgotten)
         };
+        // What producers handed over is dropped outside the lock: it may call back.
+        drop(forgotten);
         let owner = running.as_ref().and_then(|running| running.owner.clone());
         if let Some(running) = running {
             running.over.send_replace(true);
@@ -439,53 +345,6 @@ impl Jobs {
         self.0.ends.send_modify(|ends| *ends += 1);
         self.changed(owner.clone());
         self.done(job, owner);
-    }
-
-    /// Cancels the jobs of an owner, or with `None` all, waits for their ends and forgets them. What
-    /// has not ended after the grace is dropped.
-    async fn end(&self, owner: Option<ScopeId>) {
-        let unwanted = self.table().registry.end(owner);
-        for id in &unwanted {
-            self.cancel_or_abandon(id);
-        }
-        let mut ends = self.0.ends.subscribe();
-        let mut quiet = async || {
-            while self.table().registry.pending(owner) > 0 {
-                // The sender is this service's.
-                let _ = ends.changed().await;
-            }
-        };
-        if tokio::time::timeout(self.0.world.limits.grace, quiet()).await.is_err() {
-            let live = self.table().registry.live(owner);
-            for id in live {
-                tracing::warn!(job = %id, "a job does not end; its work is dropped");
-                self.abandon(&id);
-            }
-            quiet().await;
-        }
-        let agent = {
-            let mut table = self.table();
-            for id in table.registry.forget(owner) {
-                table.live.remove(&id);
-            }
-            owner.and_then(|scope| table.owners.remove(&scope))
-        };
-        self.changed(agent);
-    }
-
-    fn cancel_or_abandon(&self, id: &JobId) {
-        let running = self.table().live.get(id).cloned();
-        let asked = running.as_ref().map_or(Ok(()), |running| running.ask(Some("disposed")));
-        if let Err(failure) = asked {
-            tracing::warn!(job = %id, %failure, "a job cannot be cancelled; its work may go on");
-            self.abandon(id);
-        }
-    }
-
-    fn abandon(&self, id: &JobId) {
-        if let Some(running) = self.table().live.get(id) {
-            running.abandon.cancel(playhouse_messages::event::CancelCause::Disposed);
-        }
     }
 
     fn changed(&self, owner: Option<Agent>) {
@@ -528,25 +387,6 @@ impl Running {
     fn ask(&self, reason: Option<&str>) -> Result<(), Failure> {
         let asked = catch_unwind(AssertUnwindSafe(|| (self.cancel)(reason)));
         asked.unwrap_or_else(|panic| Err(panic_failure(&*panic)))
-    }
-}
-
-/// A wait under way. One that is dropped has told nobody.
-struct Waiting<'a> {
-    jobs: &'a Jobs,
-    id: &'a JobId,
-    given: bool,
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        if self.given {
-            return;
-        }
-        let job = self.jobs.table().registry.end_wait(self.id);
-        if job.is_some_and(|job| job.status.is_terminal()) {
-            self.jobs.report_lost(self.id);
-        }
     }
 }
 

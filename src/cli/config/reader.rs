@@ -21,6 +21,8 @@ use super::{
     acp::AcpEntry,
     budget::{BudgetEntry, LimitsEntry, PriceEntry},
     hibernation::HibernationEntry,
+    jobs::JobsEntry,
+    presets::PresetsEntry,
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,
     titles::TitlesEntry,
@@ -64,6 +66,10 @@ struct File {
     /// Bounds of all agents together.
     #[serde(default)]
     limits: LimitsEntry,
+    /// Lets agents have background jobs, with the tools `job_output`, `job_list` and `job_kill`.
+    jobs: Option<Spanned<JobsEntry>>,
+    /// Where agent presets are.
+    presets: Option<PresetsEntry>,
 }
 
 /// `[[agent]]`
@@ -276,6 +282,8 @@ impl Reader<'_> {
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             tools: self.tools(file.tools)?,
             acp: self.acp(file.acp)?,
+            jobs: file.jobs.as_ref().map(|entry| self.jobs(entry)).transpose()?,
+            presets: file.presets.map(|entry| self.presets(entry)),
             titles,
             hibernation,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),

@@ -12,7 +12,7 @@ use super::{
     methods::{Answer, Server, ok},
     wire::RpcError,
 };
-use crate::cli::house;
+use crate::cli::{house, presets, providers::DEFAULT_MODEL};
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -29,6 +29,7 @@ pub(super) struct MakeParams {
     budget: Option<BudgetParams>,
     tree_budget: Option<BudgetParams>,
     cwd: Option<PathBuf>,
+    preset: Option<String>,
     session: Option<String>,
     at: Option<Seq>,
 }
@@ -41,6 +42,7 @@ impl MakeParams {
             && self.max_tokens.is_none()
             && self.max_steps.is_none()
             && self.max_depth.is_none()
+            && self.preset.is_none()
             && self.budget.is_none()
             && self.tree_budget.is_none()
     }
@@ -57,20 +59,33 @@ pub(super) enum Make {
 impl Server {
     pub(super) async fn make(&self, params: MakeParams, make: Make) -> Answer {
         let mut new = self.new_agent(&params, make)?;
+        let harness = &self.desk.harness;
         let MakeParams { id, session_id, session, at, cwd, .. } = params;
         let made = match (make, id, session_id, session, at) {
             (Make::Fresh, id, None, None, None) => {
                 new.id = id.map(SessionId::from);
-                self.desk.harness.create(new).await
+                match presets::composed(harness, new).await {
+                    Ok(new) => harness.create(new).await,
+                    Err(refused) => Err(refused),
+                }
             }
-            (Make::Stored, None, Some(id), None, None) => self.desk.harness.resume(id, new).await,
+            (Make::Stored, None, Some(id), None, None) => {
+                match presets::resumed(harness, &SessionId::from(id.as_str()), new).await {
+                    Ok(new) => harness.resume(id, new).await,
+                    Err(refused) => Err(refused),
+                }
+            }
             (Make::Fork, id, None, Some(session), boundary) => {
                 new.id = id.map(SessionId::from);
                 if cwd.is_none() {
                     // The source's.
                     new.cwd = None;
                 }
-                self.desk.harness.fork(ForkPoint { session: session.into(), boundary }, new).await
+                let from = ForkPoint { session: session.into(), boundary };
+                match presets::derived(harness, &from, new).await {
+                    Ok(new) => harness.fork(from, new).await,
+                    Err(refused) => Err(refused),
+                }
             }
             (Make::Fresh, ..) => {
                 let text = "agent/create takes an `id`; `sessionId` is for agent/resume, \
@@ -138,8 +153,13 @@ impl Server {
             let new = NewAgent::blueprint(house::blueprint_name(agent));
             return Ok(new.cwd(house::working_dir(cwd)?));
         }
-        let new = NewAgent::new(options).cwd(house::working_dir(cwd)?);
+        let mut new = NewAgent::new(options).cwd(house::working_dir(cwd)?);
         let declared = params.model.is_some() || entry.is_some_and(|agent| agent.model.is_some());
+        new.agent_preset.clone_from(&params.preset);
+        if params.preset.is_some() && !declared {
+            // The preset's, if it names one.
+            new.options.model = None;
+        }
         Ok(if declared { house::declaring(new) } else { new })
     }
 }

@@ -76,7 +76,8 @@ fn what_somebody_owns_is_theirs_and_what_nobody_owns_is_everybodys() {
 fn the_first_settlement_counts() {
     let mut registry = Registry::new(9);
     let id = started(&mut registry, None);
-    let job = registry.settle(&id, JobOutcome::completed().output("x").detail("d"), 2).unwrap();
+    let (job, _) =
+        registry.settle(&id, JobOutcome::completed().output("x").detail("d"), 2).unwrap();
     assert_eq!((job.status, job.finished_at, job.reported), (JobStatus::Completed, Some(2), false));
     assert_eq!(job.detail.as_deref(), Some("d"));
     assert_eq!(registry.settle(&id, JobOutcome::failed("late"), 3), None);
@@ -95,7 +96,7 @@ fn who_waits_is_told_and_so_nobody_else_is() {
     assert_eq!(registry.begin_wait(&id, None).unwrap(), Wait::Waiting);
     // One gives up before the end, the other is there for it.
     assert!(!registry.end_wait(&id).unwrap().status.is_terminal());
-    assert!(registry.settle(&id, JobOutcome::completed(), 2).unwrap().reported);
+    assert!(registry.settle(&id, JobOutcome::completed(), 2).unwrap().0.reported);
     assert!(registry.end_wait(&id).unwrap().status.is_terminal());
     // What was told did not arrive after all: it is news, once.
     assert!(registry.lost(&id).is_some_and(|job| !job.reported));
@@ -108,7 +109,7 @@ fn a_wait_that_ended_before_suppresses_nothing() {
     let id = started(&mut registry, None);
     registry.begin_wait(&id, None).unwrap();
     registry.end_wait(&id);
-    assert!(!registry.settle(&id, JobOutcome::completed(), 2).unwrap().reported);
+    assert!(!registry.settle(&id, JobOutcome::completed(), 2).unwrap().0.reported);
     assert_eq!(registry.lost(&id), None, "it was told as news already");
 }
 
@@ -121,7 +122,7 @@ fn a_refused_kill_leaves_the_job_as_it_was() {
     assert_eq!((job.unwrap().status, news), (JobStatus::Running, None));
     // It ends while the producer thinks about the kill, which it then refuses.
     registry.begin_kill(&id, None).unwrap();
-    assert!(registry.settle(&id, JobOutcome::completed(), 2).unwrap().reported);
+    assert!(registry.settle(&id, JobOutcome::completed(), 2).unwrap().0.reported);
     let (_, news) = registry.end_kill(&id, false);
     assert!(!news.unwrap().reported);
     assert!(matches!(registry.begin_kill(&id, None).unwrap(), Kill::Finished(job) if job.reported));
@@ -140,7 +141,7 @@ fn an_owner_that_ends_takes_its_jobs_with_it_and_no_more() {
     let (late, unwanted) = registry.commit(facts(Some(&a)), 3);
     assert!(unwanted);
     for id in [&first, &second, &late] {
-        assert!(registry.settle(id, JobOutcome::killed(), 4).unwrap().reported);
+        assert!(registry.settle(id, JobOutcome::killed(), 4).unwrap().0.reported);
     }
     assert_eq!(registry.pending(Some(a.scope)), 0);
     assert_eq!(registry.forget(Some(a.scope)), [first, second, late]);
@@ -225,7 +226,7 @@ proptest! {
                 Op::Settle(at) => if let Some(job) = known.get_mut(at) {
                     let settled = registry.settle(&job.id, JobOutcome::completed(), at as i64 + 2);
                     prop_assert_eq!(settled.is_some(), job.end.is_none());
-                    if let Some(settled) = settled {
+                    if let Some((settled, _)) = settled {
                         job.news += usize::from(!settled.reported);
                         job.end = Some(settled);
                     }
