@@ -229,6 +229,18 @@ impl WorkflowEngine {
         Ok(self.host(plan, guest, from_guest))
     }
 
+    /// Starts what the test makes.
+    #[cfg(test)]
+    pub(crate) fn start_guest(
+        &self,
+        request: WorkflowRequest,
+        launch: impl FnOnce(Alive) -> (Box<dyn Guest>, FromGuest),
+    ) -> WorkflowRun {
+        let plan = self.plan(request).unwrap();
+        let (guest, from_guest) = launch(self.0.workers.one());
+        self.host(plan, guest, from_guest)
+    }
+
     fn plan(&self, request: WorkflowRequest) -> Result<Plan, WorkflowError> {
         let WorkflowRequest { parent, meta, args, provider, max_total_agents, cancel, observer } =
             request;
