@@ -56,7 +56,8 @@ impl Reader<'_> {
             let agent = self.acp_agent(entry)?;
             if agents.iter().any(|other| other.config.name == agent.config.name) {
                 let name = agent.config.name;
-                let problem = format!("\"{name}\" is another ACP agent already; choose another name");
+                let problem =
+                    format!("\"{name}\" is another ACP agent already; choose another name");
                 return Err(agent.place.fault(problem));
             }
             agents.push(agent);
@@ -143,7 +144,11 @@ mod tests {
             ("[[acp]]\ncommand = \"a\"\n[[acp]]\ncommand = \"b\"", ":4: `command`", "another name"),
             ("[[acp]]\ncommand = \"a\"\npermission = \"ask\"", ":3: `permission`", "reject"),
             ("[[acp]]\ncommand = \"a\"\ncwd = \"nowhere/at/all\"", ":2: `command`", "existing"),
-            ("[[acp]]\ncommand = \"a\"\ndispose_grace_ms = 0", ":3: `dispose_grace_ms`", "positive"),
+            (
+                "[[acp]]\ncommand = \"a\"\ndispose_grace_ms = 0",
+                ":3: `dispose_grace_ms`",
+                "positive",
+            ),
         ] {
             let error = parse(text).unwrap_err();
             assert!(error.contains(place) && error.contains(hint), "{error}");

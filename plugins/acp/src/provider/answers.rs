@@ -105,11 +105,8 @@ mod tests {
         let option =
             |id: &'static str, kind| PermissionOption::new(id, format!("{id}, please"), kind);
         use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
-        let mixed = [
-            option("no", RejectOnce),
-            option("always", AllowAlways),
-            option("once", AllowOnce),
-        ];
+        let mixed =
+            [option("no", RejectOnce), option("always", AllowAlways), option("once", AllowOnce)];
         let chosen = SelectedPermissionOutcome::new("always");
         let chosen = RequestPermissionOutcome::Selected(chosen);
         assert_eq!(permit(Permission::Allow, &mixed), chosen);

@@ -14,8 +14,8 @@ use agent_client_protocol::{
         ConnectionTo,
         schema::{
             self as acp, CancelNotification, Implementation, InitializeRequest, NewSessionRequest,
-            PromptRequest, RequestPermissionRequest, RequestPermissionResponse, SessionNotification,
-            SessionUpdate,
+            PromptRequest, RequestPermissionRequest, RequestPermissionResponse,
+            SessionNotification, SessionUpdate,
         },
     },
 };

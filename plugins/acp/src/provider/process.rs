@@ -74,7 +74,8 @@ impl Process {
         };
         let mut child = command.spawn().map_err(failed)?;
         let group = Group::of(&child);
-        let (input, output, errors) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (input, output, errors) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (Some(input), Some(output), Some(errors)) = (input, output, errors) else {
             return Err(failed(io::Error::other("it has no pipes")));
         };

@@ -3,12 +3,7 @@
 use std::{path::Path, time::Duration};
 
 use playhouse_models::scripted::{Reply, Script, ScriptedAdapter};
-use playhouse_plugin_api::{
-    agent::Agent,
-    creation::NewAgent,
-    options::AgentOptions,
-    scope::Scope,
-};
+use playhouse_plugin_api::{agent::Agent, creation::NewAgent, options::AgentOptions, scope::Scope};
 use playhouse_supervisor::harness::Harness;
 use tempfile::TempDir;
 
@@ -153,7 +148,10 @@ mod subagents {
         // The agent's own id is not ours, and not unique.
         assert_ne!(run.id().as_str(), "s1");
         let result = run.result().await.unwrap();
-        assert_eq!((result.text().as_str(), &result.stop_reason), ("one, two", &StopReason::Completed));
+        assert_eq!(
+            (result.text().as_str(), &result.stop_reason),
+            ("one, two", &StopReason::Completed)
+        );
         assert_eq!(result.diagnostic, None);
         run.dispose().await.unwrap();
         stage.is_alone();
@@ -162,7 +160,10 @@ mod subagents {
             asked.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         let granted = asked[0]["params"]["clientCapabilities"].to_string();
         assert!(!granted.contains("true"), "{granted}");
-        assert_eq!(asked[1]["params"]["prompt"], serde_json::json!([{"type": "text", "text": "Go"}]));
+        assert_eq!(
+            asked[1]["params"]["prompt"],
+            serde_json::json!([{"type": "text", "text": "Go"}])
+        );
         stage.harness.shutdown().await.unwrap();
     }
 
@@ -170,7 +171,8 @@ mod subagents {
     async fn orchestration_1_11_permissions_are_answered_as_the_config_says() {
         let stage = Stage::new().await;
         let script = r#"ask; case $reply in *yes*) say allowed ;; *cancelled*) say refused ;; esac; stop end_turn"#;
-        for (permission, said) in [(Permission::Allow, "allowed"), (Permission::Reject, "refused")] {
+        for (permission, said) in [(Permission::Allow, "allowed"), (Permission::Reject, "refused")]
+        {
             let config = stage.shell(AGENT, script).permission(permission);
             let run = stage.start(&config).await.unwrap();
             assert_eq!(run.result().await.unwrap().text(), said);
@@ -201,7 +203,11 @@ mod subagents {
             let result = run.result().await.unwrap();
             run.dispose().await.unwrap();
             stage.is_alone();
-            assert_eq!((result.text().as_str(), &result.stop_reason), ("abc", &stop_reason), "{script}");
+            assert_eq!(
+                (result.text().as_str(), &result.stop_reason),
+                ("abc", &stop_reason),
+                "{script}"
+            );
             let diagnostic = result.diagnostic.unwrap_or_default();
             assert!(diagnostic.contains(hint.unwrap_or_default()), "{script}: {diagnostic}");
             assert_eq!(diagnostic.is_empty(), hint.is_none(), "{script}: {diagnostic}");
@@ -219,7 +225,10 @@ mod subagents {
             ("tail -f /dev/null & echo no protocol here", "no protocol here"),
             ("echo why >&2; exit 7", "exit status: 7"),
             ("tail -f /dev/null & exit 7", "exit status: 7"),
-            (r#"read -r line; echo '{"jsonrpc":"2.0","id":null,"result":{}}'; exit 1"#, "exit status: 1"),
+            (
+                r#"read -r line; echo '{"jsonrpc":"2.0","id":null,"result":{}}'; exit 1"#,
+                "exit status: 1",
+            ),
         ] {
             let error = stage.refusal(&stage.shell(script, "").graces(QUICK, QUICK)).await;
             assert_eq!(error.code(), "ACP_START", "{error}");
@@ -229,7 +238,8 @@ mod subagents {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn orchestration_1_11_a_cancel_fails_the_start_and_a_start_that_nobody_awaits_is_undone() {
+    async fn orchestration_1_11_a_cancel_fails_the_start_and_a_start_that_nobody_awaits_is_undone()
+    {
         let stage = Stage::new().await;
         let silent = stage.shell("echo x > up; tail -f /dev/null", "").graces(QUICK, QUICK);
         let provider = stage.provider(&silent);
@@ -303,10 +313,9 @@ mod subagents {
         let options = ChildOptions { max_tokens: Some(1), ..ChildOptions::default() };
         let mut wordless = ask();
         wordless.prompt = Vec::new();
-        for (request, code) in [
-            (ask().options(options), "UNSUPPORTED_CAPABILITY"),
-            (wordless, "INVALID_ARGUMENT"),
-        ] {
+        for (request, code) in
+            [(ask().options(options), "UNSUPPORTED_CAPABILITY"), (wordless, "INVALID_ARGUMENT")]
+        {
             assert_eq!(provider.start(request).await.unwrap_err().code(), code);
         }
         let run = provider.start(ask()).await.unwrap();

@@ -13,8 +13,9 @@ use agent_client_protocol::{
     v1::{
         ConnectionTo, Responder,
         schema::{
-            self as acp, AgentCapabilities, Implementation, InitializeResponse, LoadSessionRequest, LoadSessionResponse, McpServer, NewSessionRequest,
-            NewSessionResponse, PromptCapabilities, PromptRequest, PromptResponse, StopReason,
+            self as acp, AgentCapabilities, Implementation, InitializeResponse, LoadSessionRequest,
+            LoadSessionResponse, McpServer, NewSessionRequest, NewSessionResponse,
+            PromptCapabilities, PromptRequest, PromptResponse, StopReason,
         },
     },
 };

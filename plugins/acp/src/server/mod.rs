@@ -115,11 +115,10 @@ impl AcpServer {
                 on_receive_request!(),
             )
             .on_receive_request(
-                async move |request: PromptRequest, responder, _client| {
-                    match prompt.admit(request) {
-                        Ok(answer) => prompt.serve(responder, answer),
-                        Err(error) => responder.respond_with_error(error),
-                    }
+                async move |request: PromptRequest, responder, _client| match prompt.admit(request)
+                {
+                    Ok(answer) => prompt.serve(responder, answer),
+                    Err(error) => responder.respond_with_error(error),
                 },
                 on_receive_request!(),
             )

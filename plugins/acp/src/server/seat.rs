@@ -178,7 +178,10 @@ pub(super) fn follow(
 }
 
 /// An image with its bytes. One that is lost is left out, and said in the log.
-async fn image(store: &dyn AttachmentStore, record: &serde_json::Value) -> Option<acp::ContentBlock> {
+async fn image(
+    store: &dyn AttachmentStore,
+    record: &serde_json::Value,
+) -> Option<acp::ContentBlock> {
     let attachment = Attachment::read(record)?;
     let bytes = match store.get(&attachment.attachment_id).await {
         Ok(bytes) => bytes,

@@ -66,7 +66,7 @@ mod tests {
 
         #[test]
         fn orchestration_16_2_a_cancel_comes_first_then_lost_output_then_failures_then_the_turns_end()
-        {
+         {
             let failure = |code: &str| Failure::new(code, "boom");
             let own = TurnEndReason::Error(failure("OWN"));
             let all = |cancelled, delivered, beside: bool| {

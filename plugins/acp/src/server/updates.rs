@@ -166,7 +166,8 @@ impl Updates {
             texts.collect()
         };
         let rest = |whole: &str, told: &str| whole.strip_prefix(told).unwrap_or(whole).to_owned();
-        let (thought, text) = (rest(&joined(true), &self.thought), rest(&joined(false), &self.text));
+        let (thought, text) =
+            (rest(&joined(true), &self.thought), rest(&joined(false), &self.text));
         if self.message.is_empty() {
             self.message = message.id.to_string();
         }

@@ -113,17 +113,23 @@ impl Rig {
                 on_receive_request!(),
             );
         let leaving = hang_up.clone();
-        let talk = tokio::spawn(client.connect_with(
-            wire::pipes(input, output),
-            async move |agent| {
+        let talk =
+            tokio::spawn(client.connect_with(wire::pipes(input, output), async move |agent| {
                 let _ = connected.send(agent);
                 leaving.cancelled().await;
                 Ok(())
-            },
-        ));
+            }));
         let agent = connection.await.unwrap();
-        let visitor =
-            Visitor { agent, updates, kept: VecDeque::new(), questions, served, talk, until, hang_up };
+        let visitor = Visitor {
+            agent,
+            updates,
+            kept: VecDeque::new(),
+            questions,
+            served,
+            talk,
+            until,
+            hang_up,
+        };
         visitor.ask(InitializeRequest::new(ProtocolVersion::V1)).await.unwrap();
         visitor
     }

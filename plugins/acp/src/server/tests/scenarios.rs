@@ -132,7 +132,8 @@ mod subagents {
     #[tokio::test(start_paused = true)]
     async fn orchestration_16_4_4_a_cancel_amid_the_stream_answers_when_the_agent_is_quiet() {
         let stall = Fault::new(FaultKind::Stall).after(2);
-        let rig = Rig::new([Reply::text("One two three").with_fault(stall), Reply::text("On.")]).await;
+        let rig =
+            Rig::new([Reply::text("One two three").with_fault(stall), Reply::text("On.")]).await;
         let mut client = rig.connect().await;
         let session = client.session().await;
         let prompt = client.send(&session, vec!["count".into()]);
@@ -172,7 +173,8 @@ mod subagents {
         let session = client.session().await;
         let audio = ContentBlock::Audio(acp::AudioContent::new("", "audio/wav"));
         for prompt in [vec![], vec![audio]] {
-            let refused = client.ask(PromptRequest::new(session.clone(), prompt)).await.unwrap_err();
+            let refused =
+                client.ask(PromptRequest::new(session.clone(), prompt)).await.unwrap_err();
             assert_eq!(refused.code, ErrorCode::INVALID_PARAMS);
         }
         let nobody = client.ask(PromptRequest::new("nobody", vec!["hi".into()])).await.unwrap_err();
@@ -253,7 +255,8 @@ mod subagents {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn orchestration_16_4_7_a_client_that_goes_takes_all_below_its_agents_with_it_children_first() {
+    async fn orchestration_16_4_7_a_client_that_goes_takes_all_below_its_agents_with_it_children_first()
+     {
         let stall = || Reply::text("never").with_fault(Fault::new(FaultKind::Stall));
         let rig = Rig::new([stall(), stall(), stall()]).await;
         let (client, other) = (rig.connect().await, rig.connect().await);
@@ -294,8 +297,9 @@ mod subagents {
 
     #[tokio::test(start_paused = true)]
     async fn orchestration_16_4_8_another_agent_of_the_same_id_is_not_the_clients() {
-        let rig = Rig::new([Reply::text("Mine."), Reply::call("act", json!({})), Reply::text("Theirs.")])
-            .await;
+        let rig =
+            Rig::new([Reply::text("Mine."), Reply::call("act", json!({})), Reply::text("Theirs.")])
+                .await;
         rig.ask_about_tools();
         let mut client = rig.connect().await;
         let session = client.session().await;
@@ -353,7 +357,8 @@ mod subagents {
         // From here on it does not read.
         let agent = rig.harness.agents().remove(0);
         let params = json!({"sessionId": agent.id(), "prompt": [{"type": "text", "text": "go"}]});
-        let prompt = json!({"jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params": params});
+        let prompt =
+            json!({"jsonrpc": "2.0", "id": 3, "method": "session/prompt", "params": params});
         here.write_all(format!("{prompt}\n").as_bytes()).await.unwrap();
         let mut events = agent.session().events(0);
         while !matches!(events.next().await.body, EventBody::TurnEnd(_)) {}

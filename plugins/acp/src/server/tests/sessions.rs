@@ -1,9 +1,7 @@
 use agent_client_protocol::{
     ErrorCode,
     schema::ProtocolVersion,
-    v1::schema::{
-        self as acp, ContentBlock, InitializeRequest, LoadSessionRequest, StopReason,
-    },
+    v1::schema::{self as acp, ContentBlock, InitializeRequest, LoadSessionRequest, StopReason},
 };
 use base64::{Engine, prelude::BASE64_STANDARD};
 use playhouse_models::scripted::{Fault, FaultKind, Reply};

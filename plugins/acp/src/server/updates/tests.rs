@@ -19,7 +19,11 @@ fn chunks(attempt: &str, texts: &[&str]) -> Frame {
         time: 0,
         chunk: StreamChunk::TextDelta { index: 0, text: (*text).to_owned() },
     };
-    Frame::Chunks { attempt_id: attempt.to_owned(), index: 0, chunks: texts.iter().map(chunk).collect() }
+    Frame::Chunks {
+        attempt_id: attempt.to_owned(),
+        index: 0,
+        chunks: texts.iter().map(chunk).collect(),
+    }
 }
 
 fn event(seq: Seq, body: EventBody) -> Event {
@@ -81,7 +85,11 @@ fn an_event_tells_what_its_stream_did_not() {
     assert_eq!(updates.event(&message(3, "abc")), []);
     updates.frame(&start("s:4"));
     updates.frame(&chunks("s:4", &["abc"]));
-    assert_eq!(texts(&updates.event(&message(4, "xyz"))), [pair("s:4", "xyz")], "a hook rewrote it");
+    assert_eq!(
+        texts(&updates.event(&message(4, "xyz"))),
+        [pair("s:4", "xyz")],
+        "a hook rewrote it"
+    );
 }
 
 #[test]
