@@ -1,6 +1,8 @@
 //! Black-box tests through the facade.
 #![expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 
+#[cfg(feature = "cli")]
+mod acp;
 mod architecture;
 mod breaker;
 mod breaker_chunks;

@@ -19,16 +19,16 @@ use agent_client_protocol::{
         },
     },
 };
-use futures::{FutureExt, future::BoxFuture, stream};
+use futures::{FutureExt, SinkExt, future::BoxFuture, sink, stream};
 use playhouse_messages::{chunk::Failure, event::CancelCause};
 use playhouse_plugin_api::cancel::CancelToken;
 use playhouse_subagents::{ChildResult, Slot, StopReason};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
 use super::{
     answers::{self, Said},
     config::AcpConfig,
-    process::{Pipes, Process},
+    process::{Pipes, Process, STATUS_GRACE},
 };
 use crate::wire;
 
@@ -210,11 +210,20 @@ struct Asked {
 /// The client's side, from the handshake to the end of the one turn.
 fn converse(config: Arc<AcpConfig>, pipes: Pipes, asked: Asked) -> Conversation {
     let Pipes { input, lines } = pipes;
-    let lines = stream::unfold(lines, async |mut lines: tokio::sync::mpsc::Receiver<_>| {
-        let line: io::Result<String> = lines.recv().await?;
-        Some((line, lines))
+    let lines = stream::unfold(lines, async |mut lines: mpsc::Receiver<String>| {
+        let line = lines.recv().await?;
+        Some((Ok::<_, io::Error>(line), lines))
     });
-    let transport = Lines::new(wire::write_lines(input), lines);
+    let input = Box::pin(wire::write_lines(input));
+    let input = sink::unfold(input, async |mut input, line: String| match input.send(line).await {
+        Ok(()) => Ok(input),
+        Err(error) => {
+            // As a rule the child is gone, and the end of its output, which is to be heard, says why.
+            tokio::time::sleep(STATUS_GRACE).await;
+            Err(error)
+        }
+    });
+    let transport = Lines::new(input, lines);
     let (heard, stop, permission) = (asked.heard.clone(), asked.stop.clone(), config.permission);
     let client = Client
         .v1()

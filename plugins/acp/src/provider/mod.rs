@@ -6,7 +6,8 @@ mod drive;
 mod environment;
 mod group;
 mod process;
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests;
 
 use std::sync::Arc;

@@ -31,7 +31,7 @@ const LINES_MAX: usize = 64;
 const KILL_GRACE: Duration = Duration::from_secs(10);
 
 /// How long the exit status of a child may take whose output has ended.
-const STATUS_GRACE: Duration = Duration::from_secs(1);
+pub(super) const STATUS_GRACE: Duration = Duration::from_secs(1);
 
 /// A running child. Dropping it kills the whole group at once.
 pub(super) struct Process {
@@ -46,7 +46,7 @@ pub(super) struct Process {
 /// The two pipes by which a child is talked to.
 pub(super) struct Pipes {
     pub(super) input: ChildStdin,
-    pub(super) lines: mpsc::Receiver<io::Result<String>>,
+    pub(super) lines: mpsc::Receiver<String>,
 }
 
 impl Process {
@@ -150,18 +150,19 @@ impl Process {
     }
 }
 
-/// Hands lines on while somebody takes them, and reads on when nobody does.
-async fn pump_lines(
-    output: ChildStdout,
-    to: mpsc::Sender<io::Result<String>>,
-    fault: Arc<OnceLock<String>>,
-) {
+/// Hands lines on while somebody takes them, and reads on when nobody does. What is wrong ends them, as
+/// the end of the output does: what came before is then heard to its end.
+async fn pump_lines(output: ChildStdout, to: mpsc::Sender<String>, fault: Arc<OnceLock<String>>) {
     let mut lines = Box::pin(protocol_only(wire::read_lines(output)));
     while let Some(line) = lines.next().await {
-        if let Err(error) = &line {
-            let _ = fault.set(error.to_string());
-        }
-        if to.send(line).await.is_err() {
+        let heard = match line {
+            Ok(line) => to.send(line).await.is_ok(),
+            Err(error) => {
+                let _ = fault.set(error.to_string());
+                false
+            }
+        };
+        if !heard {
             break;
         }
     }

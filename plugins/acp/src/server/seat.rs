@@ -160,7 +160,7 @@ pub(super) fn follow(
             };
             for told in told {
                 let update = match told {
-                    Told::Update(update) => update,
+                    Told::Update(update) => *update,
                     Told::Image(who, record) => match image(&*store, &record).await {
                         Some(image) => who.update(who.says(image)),
                         None => continue,

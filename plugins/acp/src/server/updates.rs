@@ -17,7 +17,7 @@ use serde_json::Value;
 /// Something to tell.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Told {
-    Update(SessionUpdate),
+    Update(Box<SessionUpdate>),
     /// An image, by its record; its bytes are to be fetched.
     Image(Speaker, Value),
 }
@@ -26,6 +26,12 @@ pub(super) enum Told {
 pub(super) enum Speaker {
     User,
     Agent,
+}
+
+impl From<SessionUpdate> for Told {
+    fn from(update: SessionUpdate) -> Self {
+        Self::Update(Box::new(update))
+    }
 }
 
 impl Speaker {
@@ -72,12 +78,12 @@ impl Updates {
 
     fn say(&self, text: &str) -> Told {
         let chunk = Speaker::Agent.says(text).message_id(self.message_id());
-        Told::Update(Speaker::Agent.update(chunk))
+        Told::from(Speaker::Agent.update(chunk))
     }
 
     fn think(&self, text: &str) -> Told {
         let chunk = ContentChunk::new(text.into()).message_id(self.message_id());
-        Told::Update(SessionUpdate::AgentThoughtChunk(chunk))
+        Told::from(SessionUpdate::AgentThoughtChunk(chunk))
     }
 
     fn message_id(&self) -> acp::MessageId {
@@ -134,7 +140,7 @@ impl Updates {
                     .name(call.name.clone())
                     .status(ToolCallStatus::InProgress)
                     .raw_input(arguments);
-                vec![Told::Update(SessionUpdate::ToolCall(call))]
+                vec![Told::from(SessionUpdate::ToolCall(call))]
             }
             EventBody::ToolResult(result) => {
                 let Some(id) = &result.message.tool_call_id else { return Vec::new() };
@@ -149,7 +155,7 @@ impl Updates {
                     .status(status)
                     .content(Some(content).filter(|content: &Vec<_>| !content.is_empty()));
                 let update = ToolCallUpdate::new(call_id(at, id), fields);
-                vec![Told::Update(SessionUpdate::ToolCallUpdate(update))]
+                vec![Told::from(SessionUpdate::ToolCallUpdate(update))]
             }
             _ => Vec::new(),
         }
@@ -187,7 +193,7 @@ impl Updates {
 fn said(who: Speaker, block: &ContentBlock) -> Option<Told> {
     match (block, block.shown_image()) {
         (ContentBlock::Text(text), _) if !text.is_empty() => {
-            Some(Told::Update(who.update(who.says(text.as_str()))))
+            Some(Told::from(who.update(who.says(text.as_str()))))
         }
         (_, Some(image)) => Some(Told::Image(who, image.clone())),
         _ => None,

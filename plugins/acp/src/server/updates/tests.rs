@@ -56,11 +56,14 @@ fn message(seq: Seq, text: &str) -> Event {
 
 fn texts(told: &[Told]) -> Vec<(String, String)> {
     let text = |told: &Told| match told {
-        Told::Update(SessionUpdate::AgentMessageChunk(chunk)) => match &chunk.content {
-            acp::ContentBlock::Text(text) => {
-                let id = chunk.message_id.as_ref().map(ToString::to_string);
-                (id.unwrap_or_default(), text.text.clone())
-            }
+        Told::Update(update) => match &**update {
+            SessionUpdate::AgentMessageChunk(chunk) => match &chunk.content {
+                acp::ContentBlock::Text(text) => {
+                    let id = chunk.message_id.as_ref().map(ToString::to_string);
+                    (id.unwrap_or_default(), text.text.clone())
+                }
+                other => panic!("{other:?}"),
+            },
             other => panic!("{other:?}"),
         },
         other => panic!("{other:?}"),
