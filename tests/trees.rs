@@ -425,7 +425,7 @@ mod chaos {
     use super::*;
 
     /// As many trees, unless a seed names one.
-    const TREES: u64 = 40;
+    const TREES: u64 = 20;
 
     async fn polls(count: usize) {
         for _ in 0..count {

@@ -77,7 +77,7 @@ pub(super) async fn cancel(
     let events = appended.iter().map(|events| events.len() as u64).sum();
     let bytes = appended.iter().flatten().map(|event| event.json_len()).sum();
     drop(born);
-    let (_, left) = forest.fell(tree).await;
+    let (_, _, left) = forest.fell(tree).await;
     faults.extend(left);
     let reached = cancelled.reached;
     let bare = match bare(place, number, reached, appended).await {

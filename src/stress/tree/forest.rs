@@ -60,6 +60,8 @@ impl Forest {
         // The registration lasts as long as the harness.
         let registered = world.models.register([ROUTE], model);
         let _ = registered.map_err(|error| Failure::new(error.code(), error.to_string()))?;
+        // Its actor is started by its first use, and stays: it is none of what a tree leaves behind.
+        let _ = world.providers.slot(ROUTE).next(None).await;
         let meeting = Meeting::new(Gathering::of(load.shape.agents()));
         harness.register_tool(measure(meeting.clone(), load.seed))?;
         let born = Arc::<Mutex<Vec<Agent>>>::default();
@@ -132,9 +134,8 @@ impl Forest {
             }
             Err(fault) => grown.faults.push(Fault::of(tree.root.id(), fault.to_string())),
         }
-        let began = Instant::now();
-        let (left, faults) = self.fell(tree).await;
-        grown.disposal = began.elapsed();
+        let (disposal, left, faults) = self.fell(tree).await;
+        grown.disposal = disposal;
         (grown.cpu, grown.memory) = Meter::since(cpu);
         grown.left = left;
         grown.faults.extend(faults);
@@ -178,12 +179,14 @@ impl Forest {
         }
     }
 
-    /// Disposes a tree, and says what is left of it.
-    pub(super) async fn fell(&self, tree: Tree) -> (Left, Vec<Fault>) {
+    /// Disposes a tree, and says how long that took, and what is left of it.
+    pub(super) async fn fell(&self, tree: Tree) -> (Duration, Left, Vec<Fault>) {
         let mut faults = Vec::new();
+        let began = Instant::now();
         if let Err(failure) = tree.root.dispose().await {
             faults.push(Fault::of(tree.root.id(), format!("the disposal: {failure}")));
         }
+        let took = began.elapsed();
         let give_up = Instant::now() + LEFT_OVER;
         let mut now = Census::of(&self.harness);
         while now.tasks > tree.before.tasks && Instant::now() < give_up {
@@ -209,6 +212,6 @@ impl Forest {
                 faults.push(Fault::general(format!("{} {what} are left", now - before)));
             }
         }
-        (left, faults)
+        (took, left, faults)
     }
 }

@@ -17,8 +17,8 @@ use super::core::Core;
 use super::desk::{self, Report};
 use super::job::{Item, Job};
 
-/// The most jobs that one write serves.
-const COMMIT_JOBS: usize = 64;
+/// The most jobs that one write serves: a sync costs as much for thousands of sessions as for one.
+const COMMIT_JOBS: usize = 1024;
 /// The payload at which a write is not made longer, in bytes.
 const COMMIT_BYTES: usize = 1 << 20;
 
