@@ -3,7 +3,7 @@
 mod bad_input;
 mod fork;
 mod images;
-mod rpc;
+pub mod rpc;
 mod run;
 mod sessions;
 #[cfg(feature = "stress")]
@@ -26,7 +26,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory to run the command in.
-struct House {
+pub struct House {
     dir: TempDir,
 }
 

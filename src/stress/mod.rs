@@ -16,6 +16,7 @@
 
 mod auditor;
 mod client;
+mod fair;
 mod fleet;
 mod judge;
 mod ledger;
@@ -32,6 +33,7 @@ use std::time::Duration;
 use playhouse_supervisor::{plugin_host::RestartLimits, restart_policy::RestartPolicy};
 
 pub use self::{
+    fair::{FairLoad, FairReport, run_fair},
     place::Place,
     report::{Fault, Progress, Report},
     run::run,
