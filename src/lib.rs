@@ -82,6 +82,7 @@ pub use playhouse_models as models;
 pub use playhouse_plugin_api as plugin_api;
 pub use playhouse_plugin_api::{
     agent::{Agent, AgentError, Prompt},
+    blueprint::Blueprint,
     cancel::CancelToken,
     creation::{AgentHandle, CreateError, NewAgent},
     fork::ForkPoint,
@@ -102,7 +103,10 @@ pub use playhouse_stores as stores;
 #[cfg(feature = "subagents")]
 pub use playhouse_subagents as subagents;
 pub use playhouse_supervisor as supervisor;
-pub use playhouse_supervisor::harness::{Harness, HarnessBuilder, HarnessError, HarnessState};
+pub use playhouse_supervisor::{
+    harness::{Harness, HarnessBuilder, HarnessError, HarnessState},
+    hibernation::HibernationPolicy,
+};
 #[cfg(feature = "teams")]
 pub use playhouse_teams as teams;
 #[cfg(feature = "transfer")]
@@ -120,6 +124,8 @@ pub fn minimal() -> HarnessBuilder {
 mod documents {
     #[doc = include_str!("../README.md")]
     mod readme {}
+    #[doc = include_str!("../docs/hibernation.md")]
+    mod hibernation {}
     #[doc = include_str!("../docs/cookbook/README.md")]
     mod cookbook {}
     #[doc = include_str!("../docs/cookbook/tool.md")]
@@ -134,4 +140,6 @@ mod documents {
     mod sessions {}
     #[doc = include_str!("../docs/cookbook/agent.md")]
     mod agent {}
+    #[doc = include_str!("../docs/cookbook/children.md")]
+    mod children {}
 }

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod fork;
+mod hibernation;
 mod images;
 pub mod rpc;
 mod run;

@@ -34,6 +34,9 @@ pub struct SessionHeader {
     /// The preset that the agent was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_preset: Option<String>,
+    /// The blueprint that the agent was made from, and is made from again when it wakes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blueprint: Option<String>,
 }
 
 /// How a session came to be.
@@ -90,6 +93,7 @@ impl SessionHeader {
             origin: None,
             delegation_depth: None,
             agent_preset: None,
+            blueprint: None,
         }
     }
 
@@ -130,6 +134,9 @@ impl SessionHeader {
         if self.cwd.as_deref().is_some_and(|cwd| !std::path::Path::new(cwd).is_absolute()) {
             return field("cwd", "must be an absolute path");
         }
+        if self.blueprint.as_deref() == Some("") {
+            return field("blueprint", "must not be empty");
+        }
         Ok(())
     }
 }
@@ -160,6 +167,22 @@ mod tests {
         assert_eq!((fork.parent_session.as_ref(), fork.delegated_by()), (Some(&parent.id), None));
         fork.origin = Some(Origin::Subagent);
         assert_eq!(fork.delegated_by(), Some(&parent.id));
+    }
+
+    #[test]
+    fn a_blueprint_is_optional_and_no_part_of_older_headers() {
+        let mut header = SessionHeader::new("s".into(), 1);
+        let old = r#"{"version":1,"id":"s","createdAt":1,"isSeeded":false}"#;
+        assert_eq!(serde_json::to_string(&header).unwrap(), old);
+        assert_eq!(serde_json::from_str::<SessionHeader>(old).unwrap(), header);
+        header.blueprint = Some("clerk".into());
+        let text = serde_json::to_string(&header).unwrap();
+        assert!(text.ends_with(r#""blueprint":"clerk"}"#), "{text}");
+        assert_eq!(serde_json::from_str::<SessionHeader>(&text).unwrap(), header);
+        // Who forks says what the fork is made from.
+        assert_eq!(header.fork("c".into(), 2).blueprint, None);
+        header.blueprint = Some(String::new());
+        assert!(header.check().is_err());
     }
 
     #[test]

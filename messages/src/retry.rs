@@ -1,5 +1,7 @@
 //! Which failures may be retried, and how far apart. The policy belongs to a provider route.
 
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use serde::{Deserialize, Serialize};
 
 /// Which failures of a route may be retried, and how far apart.
@@ -72,6 +74,35 @@ pub struct Backoff {
     pub max_delay_ms: u64,
     /// How far a delay may stray either way, 0 to 1.
     pub jitter_ratio: f64,
+}
+
+impl Backoff {
+    /// How long to wait before a retry, counted from 1, in milliseconds. It doubles from retry to
+    /// retry, up to the longest, and strays by the jitter either way: `random` is from 0 to 1.
+    ///
+    /// ```
+    /// use playhouse_messages::retry::Backoff;
+    ///
+    /// let backoff = Backoff { initial_delay_ms: 500, max_delay_ms: 3_000, jitter_ratio: 0.1 };
+    /// let delays = [1, 2, 3, 4].map(|retry| backoff.delay_ms(retry, 0.5));
+    /// assert_eq!(delays, [500.0, 1_000.0, 2_000.0, 3_000.0]);
+    /// ```
+    pub fn delay_ms(&self, retry: u32, random: f64) -> f64 {
+        let Self { initial_delay_ms, max_delay_ms, jitter_ratio } = *self;
+        let longest = max_delay_ms as f64;
+        // Far out the power is infinite, and the longest delay counts.
+        let doublings = i32::try_from(retry.saturating_sub(1)).unwrap_or(i32::MAX);
+        let delay = (initial_delay_ms as f64 * 2f64.powi(doublings)).min(longest);
+        (delay * (1.0 - jitter_ratio + 2.0 * jitter_ratio * random)).min(longest)
+    }
+}
+
+/// A number from 0 to 1 to spread a delay by: as random as the id of a chain of retries, and the same
+/// for the same one.
+pub fn spread(id: &str, prior: u32) -> f64 {
+    let mut hasher = DefaultHasher::new();
+    (id, prior).hash(&mut hasher);
+    hasher.finish() as f64 / u64::MAX as f64
 }
 
 impl Default for Backoff {

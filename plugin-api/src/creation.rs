@@ -37,10 +37,15 @@ pub struct NewAgent {
     pub origin: Option<Origin>,
     /// How deep in a tree of delegations it stands; a resume takes the header's word if that is more.
     pub delegation_depth: Option<u32>,
+    /// The preset that it is composed from, for its header.
+    pub agent_preset: Option<String>,
     /// Events to start from; `Some` of none still marks the end of the seed.
     pub seed: Option<Vec<SharedEvent>>,
     /// Runs before it is live.
     pub set_up: Option<SetUp>,
+    /// The blueprint that it is made from. Options, owner, the scope that it sees and the set-up are
+    /// the blueprint's then, and must be left out here.
+    pub blueprint: Option<String>,
     /// Gives the creation up.
     pub cancel: Option<CancelToken>,
 }
@@ -49,6 +54,12 @@ impl NewAgent {
     /// An agent with these options.
     pub fn new(options: AgentOptions) -> Self {
         Self { options, ..Self::default() }
+    }
+
+    /// An agent made from the blueprint that is registered under this name, which its header keeps: it
+    /// may hibernate, and can be woken by its id.
+    pub fn blueprint(name: impl Into<String>) -> Self {
+        Self { blueprint: Some(name.into()), ..Self::default() }
     }
 
     /// With this id.
@@ -119,6 +130,7 @@ impl fmt::Debug for NewAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NewAgent")
             .field("id", &self.id)
+            .field("blueprint", &self.blueprint)
             .field("options", &self.options)
             .field("runtime_parent", &self.runtime_parent)
             .finish_non_exhaustive()
@@ -134,6 +146,14 @@ pub trait AgentMaker: Send + Sync + 'static {
     /// Makes an agent over a stored session: its log is balanced first. `new.id` names it; the
     /// header's facts overrule `new`'s.
     fn resume(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>>;
+
+    /// The live agent of this id, made anew from its session and its blueprint if there is none. Any
+    /// number of callers share one making, which goes on if they go; a life that is just ending is
+    /// awaited first.
+    ///
+    /// Fails with `NO_STORE`, `SESSION_NOT_FOUND`, `NO_BLUEPRINT` if its header names none,
+    /// `UNKNOWN_BLUEPRINT` if that is not registered, and as [`AgentMaker::resume`].
+    fn wake(&self, id: SessionId) -> BoxFuture<'static, Result<Agent, CreateError>>;
 
     /// Makes an agent over a copy of a session's log up to an event, which may be any. The source,
     /// live or stored, is read and not touched: no claim is taken, and afterwards the two have

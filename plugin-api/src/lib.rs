@@ -3,6 +3,7 @@
 
 pub mod agent;
 pub mod attachment;
+pub mod blueprint;
 pub mod budget;
 pub mod cancel;
 pub mod clock;

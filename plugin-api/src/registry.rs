@@ -218,6 +218,11 @@ impl AgentRegistry {
         self.read().table.get(id)?.live().cloned()
     }
 
+    /// Whether an agent has this id, or a creation under way.
+    pub fn is_taken(&self, id: &SessionId) -> bool {
+        self.read().entries.contains_key(id)
+    }
+
     /// The agent of this id, live or still being made: for its supervisors.
     pub fn made(&self, id: &SessionId) -> Option<Agent> {
         self.read().table.get(id)?.made().cloned()

@@ -169,6 +169,23 @@ impl Scope {
         Ok(Registration { scope: Arc::downgrade(&self.0), key })
     }
 
+    /// How far registrations have got, for [`Scope::registered_since`].
+    pub(crate) fn mark(&self) -> u64 {
+        self.unwind().as_ref().map_or(0, |unwind| unwind.next)
+    }
+
+    /// How many registrations that were made at or after a mark still stand.
+    pub(crate) fn registered_since(&self, mark: u64) -> usize {
+        let unwind = self.unwind();
+        let steps = unwind.iter().flat_map(|unwind| &unwind.steps);
+        steps.filter(|(key, _)| *key >= mark).count()
+    }
+
+    /// How many tasks run in it.
+    pub(crate) fn tasks(&self) -> usize {
+        self.0.tasks.len()
+    }
+
     /// Runs `task` until it ends or the scope closes; then it is dropped at its next await.
     ///
     /// # Panics

@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    scope::{Registration, Scope, ScopeClosed},
+    scope::{Registration, Scope, ScopeClosed, ScopeId},
     watch,
 };
 
@@ -50,6 +50,8 @@ struct Inner {
 struct Table {
     next: u64,
     entries: Vec<Entry>,
+    /// Scopes that may provide nothing, nor those below them.
+    closed_to: Vec<ScopeId>,
 }
 
 struct Entry {
@@ -98,6 +100,17 @@ pub enum ServiceError {
         /// The type that was provided.
         actual: &'static str,
     },
+    /// The scope is for some agents only, and a service is everybody's.
+    #[error(
+        "service `{name}` cannot be provided from scope `{scope}`, which is for some agents only: \
+         let a plugin of the harness provide it"
+    )]
+    Scoped {
+        /// The service.
+        name: &'static str,
+        /// The scope.
+        scope: String,
+    },
     /// The scope is closed.
     #[error(transparent)]
     Closed(#[from] ScopeClosed),
@@ -110,6 +123,7 @@ impl ServiceError {
             Self::Duplicate { .. } => "SERVICE_DUPLICATE",
             Self::Missing { .. } => "SERVICE_MISSING",
             Self::WrongType { .. } => "SERVICE_WRONG_TYPE",
+            Self::Scoped { .. } => "SERVICE_SCOPED",
             Self::Closed(closed) => closed.code(),
         }
     }
@@ -135,6 +149,9 @@ impl Services {
         service: Arc<T>,
     ) -> Result<Registration, ServiceError> {
         let mut table = self.table();
+        if table.closed_to.iter().any(|closed| scope.is_within(*closed)) {
+            return Err(ServiceError::Scoped { name, scope: scope.name().to_owned() });
+        }
         if let Some(entry) = table.entries.iter().find(|entry| entry.name == name) {
             return Err(ServiceError::Duplicate { name, provider: entry.scope.clone() });
         }
@@ -157,6 +174,21 @@ impl Services {
         });
         drop(table);
         self.changed();
+        Ok(registration)
+    }
+
+    /// Refuses services from this scope and those below it, until it closes: it is for some agents
+    /// only, and a service would be everybody's.
+    ///
+    /// # Errors
+    ///
+    /// The scope is closed.
+    pub fn refuse_from(&self, scope: &Scope) -> Result<Registration, ScopeClosed> {
+        let (services, id) = (self.clone(), scope.id());
+        let mut table = self.table();
+        let registration =
+            scope.on_close(move || services.table().closed_to.retain(|closed| *closed != id))?;
+        table.closed_to.push(id);
         Ok(registration)
     }
 
@@ -272,6 +304,20 @@ mod tests {
         );
         other.close();
         assert_eq!(services.get::<u32>("number").as_deref(), Some(&1));
+    }
+
+    #[test]
+    fn a_scope_for_some_agents_provides_nothing_nor_what_is_below_it() {
+        let (services, root) = (Services::new(), Scope::root("root"));
+        let some = root.child("some").unwrap();
+        services.refuse_from(&some).unwrap();
+        for scope in [&some, &some.child("below").unwrap()] {
+            let refused = services.provide(scope, "number", Arc::new(1_u32)).unwrap_err();
+            assert_eq!(refused.code(), "SERVICE_SCOPED");
+        }
+        services.provide(&root, "number", Arc::new(1_u32)).unwrap();
+        some.close();
+        assert!(services.table().closed_to.is_empty());
     }
 
     #[test]

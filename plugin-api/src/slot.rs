@@ -4,7 +4,7 @@
 //! with the successor, and closed when there will be none.
 
 use crate::watch;
-use ractor::{ActorId, ActorRef, Message, RpcReplyPort, rpc::CallResult};
+use ractor::{ActorId, ActorRef, Message, RpcReplyPort};
 
 /// Where the current incarnation of an actor stands.
 #[derive(Debug)]
@@ -16,6 +16,8 @@ pub struct Slot<M: Message> {
 enum State<M: Message> {
     Vacant,
     Live(ActorRef<M>),
+    /// It lives, and who would ask it waits.
+    Paused(ActorRef<M>),
     Closed,
 }
 
@@ -24,6 +26,7 @@ impl<M: Message> Clone for State<M> {
         match self {
             Self::Vacant => Self::Vacant,
             Self::Live(actor) => Self::Live(actor.clone()),
+            Self::Paused(actor) => Self::Paused(actor.clone()),
             Self::Closed => Self::Closed,
         }
     }
@@ -61,7 +64,10 @@ impl<M: Message> Slot<M> {
     /// Takes this incarnation out, if it is still the one.
     pub fn vacate(&self, dead: ActorId) {
         self.state.send_if_modified(|state| {
-            let current = matches!(state, State::Live(actor) if actor.get_id() == dead);
+            let current = matches!(
+                state,
+                State::Live(actor) | State::Paused(actor) if actor.get_id() == dead
+            );
             if current {
                 *state = State::Vacant;
             }
@@ -82,9 +88,24 @@ impl<M: Message> Slot<M> {
     /// The current incarnation, if one lives.
     pub fn live(&self) -> Option<ActorRef<M>> {
         match &*self.state.borrow() {
-            State::Live(actor) => Some(actor.clone()),
+            State::Live(actor) | State::Paused(actor) => Some(actor.clone()),
             _ => None,
         }
+    }
+
+    /// Holds back everybody who would ask the current incarnation, if one lives, until the pause is
+    /// dropped: what was asked before is in its mailbox, and nothing comes after. What is sent
+    /// without an answer goes on.
+    pub fn pause(&self) -> Option<Pause<'_, M>> {
+        let mut paused = None;
+        self.state.send_if_modified(|state| {
+            if let State::Live(actor) = state {
+                paused = Some(actor.clone());
+                *state = State::Paused(actor.clone());
+            }
+            paused.is_some()
+        });
+        paused.map(|actor| Pause { slot: self, actor })
     }
 
     /// Sends to the current incarnation; gives the message back if there is none. No incarnation
@@ -102,7 +123,7 @@ impl<M: Message> Slot<M> {
         let mut states = self.state.subscribe();
         let state = states
             .wait_for(|state| match state {
-                State::Vacant => false,
+                State::Vacant | State::Paused(_) => false,
                 State::Live(actor) => Some(actor.get_id()) != stale,
                 State::Closed => true,
             })
@@ -126,14 +147,54 @@ impl<M: Message> Slot<M> {
         let mut tries = 0;
         loop {
             let actor = self.next(stale).await?;
-            stale = Some(actor.get_id());
-            if let Ok(CallResult::Success(answer)) =
-                actor.call(|reply| message(tries, reply), None).await
-            {
+            let (reply, answer) = tokio::sync::oneshot::channel();
+            if !self.ask(&actor, || message(tries, reply.into())) {
+                continue;
+            }
+            if let Ok(answer) = answer.await {
                 return Ok(answer);
             }
+            stale = Some(actor.get_id());
             tries += 1;
         }
+    }
+
+    /// Sends, unless the slot has been paused or filled anew meanwhile: under its lock, so that a
+    /// pause knows that nothing comes after it. One that is dead drops the message.
+    fn ask(&self, actor: &ActorRef<M>, message: impl FnOnce() -> M) -> bool {
+        let state = self.state.borrow();
+        let current = matches!(&*state, State::Live(now) if now.get_id() == actor.get_id());
+        if current {
+            let _ = actor.cast(message());
+        }
+        current
+    }
+}
+
+/// An incarnation that nobody can ask but who holds this.
+#[derive(Debug)]
+pub struct Pause<'a, M: Message> {
+    slot: &'a Slot<M>,
+    actor: ActorRef<M>,
+}
+
+impl<M: Message> Pause<'_, M> {
+    /// The incarnation.
+    pub fn actor(&self) -> &ActorRef<M> {
+        &self.actor
+    }
+}
+
+impl<M: Message> Drop for Pause<'_, M> {
+    fn drop(&mut self) {
+        // One that died, or whose slot was closed, is not brought back.
+        self.slot.state.send_if_modified(|state| {
+            let paused = matches!(state, State::Paused(now) if now.get_id() == self.actor.get_id());
+            if paused {
+                *state = State::Live(self.actor.clone());
+            }
+            paused
+        });
     }
 }
 

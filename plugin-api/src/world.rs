@@ -15,6 +15,7 @@ use playhouse_messages::{
 
 use crate::{
     attachment::AttachmentStore,
+    blueprint::Blueprints,
     clock::{Clock, Ids},
     creation::AgentMaker,
     factory::AgentFactory,
@@ -70,6 +71,8 @@ pub struct World {
     pub durability: Durability,
     /// What runs batches of tool calls.
     pub executor: Arc<dyn ToolBatchExecutor>,
+    /// What agents can be made from, and made again.
+    pub blueprints: Blueprints,
     /// What drives agents.
     pub factory: Arc<dyn AgentFactory>,
     /// The actors of the provider routes.

@@ -31,8 +31,10 @@
 //!
 //! Unknown keys are refused, and every error names file, line and key.
 
+mod acp;
 mod budget;
 mod fault;
+mod hibernation;
 mod reader;
 mod recovery;
 mod store;
@@ -49,10 +51,11 @@ use playhouse_messages::retry::RetryPolicy;
 use playhouse_plugin_api::{options::Durability, patterns::Patterns};
 use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
 use playhouse_stores::StoreConfig;
+use playhouse_supervisor::hibernation::HibernationPolicy;
 use serde::Deserialize;
 
 pub(super) use self::budget::micros;
-pub use self::{budget::Price, titles::TitlesConfig};
+pub use self::{acp::AcpAgentConfig, budget::Price, titles::TitlesConfig};
 
 pub use fault::{ConfigError, Place};
 
@@ -84,8 +87,12 @@ pub struct Config {
     pub max_parallel_tool_calls: Option<usize>,
     /// What bounds a tool call.
     pub tools: ToolsConfig,
+    /// Agents of other programs.
+    pub acp: Vec<AcpAgentConfig>,
     /// The model that names sessions; `None` names them by their first prompt.
     pub titles: Option<TitlesConfig>,
+    /// When agents of the config give up their memory; `None` if they do so only when they are told to.
+    pub hibernation: Option<HibernationPolicy>,
     /// Where sessions are kept.
     pub store_dir: Option<PathBuf>,
     /// How they are kept.
@@ -307,6 +314,9 @@ mod tests {
             max_inline_bytes = 0
             default_timeout_ms = 1500
             timeout_exempt = ["subagent*"]
+            [hibernation]
+            idle_after_ms = 60000
+            at_once = 8
             [[plugin]]
             name = "subagents"
             [[agent]]
@@ -365,6 +375,8 @@ mod tests {
             (&*fallback.routes()[0].model, fallback.codes()),
             ("m/n", &["SERVER".to_owned()][..])
         );
+        let policy = HibernationPolicy::after(Duration::from_secs(60)).at_once(8);
+        assert_eq!(config.hibernation, Some(policy));
         let tools = config.tools;
         assert_eq!((tools.max_inline_bytes, tools.timeout_exempt.fit("subagent")), (0, true));
         assert_eq!(tools.default_timeout, Some(Duration::from_millis(1500)));
@@ -408,6 +420,7 @@ mod tests {
                 ":3: `store.index`",
                 "only for the kind journal",
             ),
+            ("[hibernation]\nidle_after_ms = 0", ":2: `hibernation.idle_after_ms`", "positive"),
             ("[tools]\ndefault_timeout_ms = 0", ":2: `tools.default_timeout_ms`", "positive"),
             ("[providers.x]\nkind = \"y\"", ":2: `kind`", "openai_compatible"),
             (

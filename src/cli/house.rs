@@ -2,16 +2,22 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant},
 };
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+use playhouse_acp::AcpAgents;
 use playhouse_budgets::{Budget, Budgets, FairRequests};
 use playhouse_context::{DirectoryAttachments, ImageOffload};
-use playhouse_messages::{chunk::Failure, id::SessionId};
+use playhouse_messages::{chunk::Failure, config::ModelChoice, id::SessionId};
 use playhouse_plugin_api::{
+    agent::Agent,
+    blueprint::Blueprint,
     clock::{Ids, UuidIds},
     creation::{AgentHandle, CreateError, NewAgent},
     options::AgentOptions,
@@ -22,7 +28,7 @@ use playhouse_policies::{
 };
 use playhouse_sessions::{SessionProjections, Titles};
 use playhouse_stores::{OpenStep, StoreConfig};
-use playhouse_subagents::Subagents;
+use playhouse_subagents::{Background, Subagents};
 use playhouse_supervisor::{
     harness::{Harness, HarnessBuilder},
     plugin_host::{HostError, PluginHandle, PluginStatus},
@@ -31,7 +37,7 @@ use playhouse_supervisor::{
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    config::{AgentConfig, Config, PluginConfig, SessionChoice, ToolsConfig},
+    config::{AcpAgentConfig, AgentConfig, Config, PluginConfig, SessionChoice, ToolsConfig},
     exit::CliError,
     lookup::Lookup,
     providers::{Providers, register},
@@ -102,6 +108,7 @@ pub async fn open(
         Some(plugins) => plugins.iter().map(|plugin| plugin.name.as_str()).collect(),
         None => defaults.to_vec(),
     };
+    let acp = acp_agents(config, &plugins)?;
     let store = opening(config.store.clone()).open(dir).await?;
     let attachments = DirectoryAttachments::new(dir.join(ATTACHMENTS));
     let builder = crate::minimal().shared_store(store).attachments(attachments);
@@ -118,6 +125,12 @@ pub async fn open(
     }
     if let Some(bytes) = config.undurable_bytes {
         builder = builder.undurable_bytes(bytes);
+    }
+    if let Some(policy) = config.hibernation {
+        builder = builder.hibernation(policy);
+    }
+    for agent in &config.agents {
+        builder = builder.blueprint(blueprint_name(agent), blueprint(agent));
     }
     if let Some(calls) = config.max_parallel_tool_calls {
         builder = builder.max_parallel_tool_calls(calls);
@@ -152,6 +165,9 @@ pub async fn open(
             };
             set_up(hosted).await?;
         }
+        if let Some(agents) = acp {
+            set_up(harness.host(agents).await).await?;
+        }
         Ok::<_, CliError>(())
     };
     match furnish.await {
@@ -185,6 +201,18 @@ struct SubagentsSettings {
     max_depth: Option<u32>,
     tool_name: Option<String>,
     persona: Option<String>,
+    background: BackgroundSetting,
+    fork_tool: Option<String>,
+}
+
+/// What `run_in_background` means to the tool of the plugin `subagents`.
+#[derive(Clone, Copy, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum BackgroundSetting {
+    Off,
+    #[default]
+    OneShot,
+    Continuable,
 }
 
 #[derive(Deserialize)]
@@ -214,7 +242,27 @@ fn subagents(config: &Config) -> Result<Subagents, CliError> {
     if let Some(persona) = settings.persona {
         subagents = subagents.persona(persona);
     }
+    if let Some(name) = settings.fork_tool {
+        subagents = subagents.fork_tool(name);
+    }
+    subagents = subagents.background(match settings.background {
+        BackgroundSetting::Off => Background::Off,
+        BackgroundSetting::OneShot => Background::OneShot,
+        BackgroundSetting::Continuable => Background::Continuable,
+    });
     Ok(subagents)
+}
+
+/// The agents of other programs, which need sub-agents to be children of.
+fn acp_agents(config: &Config, plugins: &[&str]) -> Result<Option<AcpAgents>, CliError> {
+    let Some(first) = config.acp.first() else { return Ok(None) };
+    if !plugins.contains(&"subagents") {
+        let problem = "an ACP agent is a sub-agent: name the plugin subagents, too, or remove it";
+        return Err(first.place.fault(problem).into());
+    }
+    let agents = config.acp.iter().cloned();
+    let with = |all: AcpAgents, one: AcpAgentConfig| all.tool(one.tool, one.config);
+    Ok(Some(agents.fold(AcpAgents::new(), with)))
 }
 
 fn reminder(config: &Config) -> Result<RepeatReminder, CliError> {
@@ -255,16 +303,54 @@ async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError>
 /// with that, and says so in its log before the agent is live.
 pub fn declaring(new: NewAgent) -> NewAgent {
     let Some(choice) = new.options.model.clone() else { return new };
-    new.set_up(move |agent| {
+    new.set_up(move |agent| declare(agent, choice.clone()))
+}
+
+async fn declare(agent: Agent, choice: ModelChoice) -> Result<(), Failure> {
+    let model = agent.model();
+    if model.current().as_ref() != Some(&choice) {
+        model.select(choice).await?;
+    }
+    Ok(())
+}
+
+/// The name of the blueprint that an agent of the config is made from, as headers have it.
+pub fn blueprint_name(agent: &AgentConfig) -> String {
+    format!("config/{}", agent.id)
+}
+
+/// What an agent of the config is made from, at first and whenever it wakes. A route that was declared
+/// is declared to the session that the entry names, once a process: later choices outlive a
+/// hibernation.
+fn blueprint(agent: &AgentConfig) -> Blueprint {
+    let options = options(agent);
+    let declared = agent.model.is_some().then(|| options.model.clone()).flatten();
+    let blueprint = Blueprint::new(options);
+    let (Some(choice), Some(session)) = (declared, agent.session.id()) else { return blueprint };
+    let (session, done) = (SessionId::from(session), Arc::new(AtomicBool::new(false)));
+    blueprint.set_up(move |agent| {
+        let due = agent.id() == &session && !done.swap(true, Ordering::AcqRel);
         let choice = choice.clone();
-        async move {
-            let model = agent.model();
-            if model.current().as_ref() != Some(&choice) {
-                model.select(choice).await?;
-            }
-            Ok(())
-        }
+        async move { if due { declare(agent, choice).await } else { Ok(()) } }
     })
+}
+
+/// An agent of the config, made from its blueprint unless its session was made otherwise.
+///
+/// # Errors
+///
+/// If the store cannot be read.
+pub async fn of_config(harness: &Harness, agent: &AgentConfig) -> Result<NewAgent, CliError> {
+    let name = blueprint_name(agent);
+    let stored = match (agent.session.id(), &harness.world().store) {
+        (Some(id), Some(store)) => store.stat(&SessionId::from(id)).await?,
+        _ => None,
+    };
+    if stored.is_none_or(|stored| stored.header.blueprint.as_ref() == Some(&name)) {
+        return Ok(NewAgent::blueprint(name));
+    }
+    let new = NewAgent::new(options(agent));
+    Ok(if agent.model.is_some() { declaring(new) } else { new })
 }
 
 /// Makes the agent that drives the chosen session. A fresh session's id begins with the label.

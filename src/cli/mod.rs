@@ -1,5 +1,7 @@
 //! The `playhouse` command.
 
+mod acp;
+mod choice;
 pub mod config;
 mod crash_test;
 pub mod exit;
@@ -46,6 +48,7 @@ struct Cli {
 enum Command {
     Run(Box<run::Run>),
     Rpc(rpc::Rpc),
+    Acp(acp::Acp),
     Sessions(sessions::Sessions),
     MockModel(mock_model::MockModel),
     CrashTest(crash_test::CrashTest),
@@ -67,6 +70,7 @@ pub fn main() -> ExitCode {
         match command {
             Command::Run(run) => run.run().await,
             Command::Rpc(rpc) => rpc.run().await,
+            Command::Acp(acp) => acp.run().await,
             Command::Sessions(sessions) => sessions.run().await,
             Command::MockModel(mock) => mock.run().await,
             Command::CrashTest(test) => test.run().await,

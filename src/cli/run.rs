@@ -1,13 +1,7 @@
 //! `playhouse run`: one prompt, one agent and those that it delegates to.
 
-use std::{
-    io::Read,
-    path::{Path, PathBuf},
-    sync::Arc,
-    time::Duration,
-};
+use std::{io::Read, path::PathBuf, sync::Arc};
 
-use playhouse_budgets::Budget;
 use playhouse_messages::{
     chunk::Failure,
     event::{CancelCause, TurnEndReason},
@@ -23,13 +17,14 @@ use playhouse_stores::StoreKind;
 use playhouse_supervisor::harness::Harness;
 
 use super::{
-    config::{AgentConfig, Config, PLUGINS, SessionChoice, micros},
+    choice::Choice,
+    config::{Config, PLUGINS, SessionChoice},
     exit::{CliError, EXIT_CODES, Exit},
     follow::{Which, follow},
     house,
     images::{self, Image},
     output::{Format, LAST_WORDS, Paint},
-    providers::{DEFAULT_MODEL, Providers},
+    providers::Providers,
     rpc::{Control, Desk},
     show::{End, Screen},
     signals,
@@ -51,21 +46,8 @@ pub struct Run {
     /// A PNG, JPEG, GIF or WebP image to show with the prompt; may be given more than once.
     #[arg(long = "image", value_name = "FILE")]
     images: Vec<PathBuf>,
-    /// The route, such as scripted/team, openai_compatible/any or anthropic/claude-opus-5-5. A session
-    /// that is resumed goes on with it.
-    #[arg(long, value_name = "PROVIDER/MODEL")]
-    model: Option<String>,
-    /// Where the route's provider is. On this machine openai_compatible and anthropic need no key.
-    #[arg(long, value_name = "URL")]
-    base_url: Option<String>,
-    /// How much the model should think, in the provider's words.
-    #[arg(long, value_name = "EFFORT")]
-    reasoning_effort: Option<String>,
-    /// The output limit of one request, in tokens.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=playhouse_messages::json::INTEGER_MAX))]
-    max_tokens: Option<u64>,
     #[command(flatten)]
-    budget: BudgetArgs,
+    choice: Choice,
     /// The store's directory [default: the config's, or .playhouse].
     #[arg(long, value_name = "DIR")]
     store: Option<PathBuf>,
@@ -78,50 +60,9 @@ pub struct Run {
     /// The agent's working directory [default: the current one].
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// The config, as docs/config.md describes it [default: playhouse.toml if it is there].
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Which [[agent]] of the config to run [default: the first].
-    #[arg(long, value_name = "ID")]
-    agent: Option<String>,
     /// How results are shown.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-}
-
-/// What the run may spend: the agent and all that it delegates to, together.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Budget")]
-struct BudgetArgs {
-    /// Tokens that all requests may take: input, cached or not, and output [default: the config's].
-    #[arg(long, value_name = "N")]
-    budget_tokens: Option<u64>,
-    /// What they may cost, in the currency of the config's prices [default: the config's].
-    #[arg(long, value_name = "AMOUNT", value_parser = cost)]
-    budget_cost: Option<u64>,
-    /// How long the agents may run, such as 90s or 10m [default: the config's].
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
-    budget_time: Option<Duration>,
-    /// How many tool calls they may make [default: the config's].
-    #[arg(long, value_name = "N")]
-    budget_tool_calls: Option<u64>,
-}
-
-fn cost(text: &str) -> Result<u64, String> {
-    let amount = text.parse().map_err(|_| "not a number".to_owned())?;
-    micros(amount).map_err(str::to_owned)
-}
-
-impl BudgetArgs {
-    /// The config's budget, with what the arguments say in the place of its limits.
-    fn over(&self, config: Option<Budget>) -> Option<Budget> {
-        let budget = config.unwrap_or_default();
-        let budget = self.budget_tokens.map_or(budget, |tokens| budget.tokens(tokens));
-        let budget = self.budget_cost.map_or(budget, |cost| budget.cost(cost));
-        let budget = self.budget_time.map_or(budget, |time| budget.wall_time(time));
-        let budget = self.budget_tool_calls.map_or(budget, |calls| budget.tool_calls(calls));
-        (!budget.is_empty()).then_some(budget)
-    }
 }
 
 impl Run {
@@ -131,7 +72,7 @@ impl Run {
     ///
     /// Why nothing was run, or what failed beside the turn.
     pub async fn run(self) -> Result<Exit, CliError> {
-        let config = Config::load(self.config.as_deref())?;
+        let config = Config::load(self.choice.config.as_deref())?;
         let plan = self.plan(&config)?;
         let prompt = read_prompt(self.prompt)?;
         let images = self.images.iter().map(|file| Image::read(file));
@@ -197,39 +138,8 @@ impl Run {
     }
 
     fn plan(&self, config: &Config) -> Result<Plan, CliError> {
-        let chosen = self.entry(config)?;
-        let mut providers = Providers::new(config);
-        let mut options = house::options(chosen, self.budget.over(config.budget));
-        if let Some(route) = &self.model {
-            let parts = route.split_once('/').filter(|(p, m)| !p.is_empty() && !m.is_empty());
-            let Some((provider, model)) = parts else {
-                let text = format!(
-                    "--model {route}: expected PROVIDER/MODEL, such as scripted/team or \
-                     deepseek/deepseek-v4-flash"
-                );
-                return Err(CliError::Usage(text));
-            };
-            options = options.model(provider, model);
-        }
-        if let Some(effort) = &self.reasoning_effort {
-            options = options.reasoning_effort(effort);
-        }
-        if let Some(max) = self.max_tokens {
-            options = options.max_tokens(max);
-        }
-        let provider =
-            options.model.as_ref().map_or(DEFAULT_MODEL.0, |model| &model.provider).to_owned();
-        if let Some(url) = &self.base_url {
-            providers.set_base_url(&provider, url)?;
-        }
-        let named_by_config = self.model.is_none().then_some(chosen).flatten();
-        match (providers.check(&provider), named_by_config) {
-            (Err(error @ CliError::UnknownProvider { .. }), Some(agent)) => {
-                return Err(agent.place.fault(error.to_string()).into());
-            }
-            (checked, _) => checked?,
-        }
-        let session = match (&self.session, &self.resume, chosen) {
+        let chosen = self.choice.of(config)?;
+        let session = match (&self.session, &self.resume, chosen.entry) {
             (Some(id), _, _) => SessionChoice::Exact(id.clone()),
             (None, Some(id), _) => SessionChoice::Resume(id.clone()),
             (None, None, Some(agent)) => agent.session.clone(),
@@ -239,27 +149,14 @@ impl Run {
             let text = "a session id must not be empty; leave --session out for a fresh one";
             return Err(CliError::Usage(text.to_owned()));
         }
-        let cwd = self.cwd.as_deref().or_else(|| chosen.and_then(|agent| agent.cwd.as_deref()));
-        let cwd = house::working_dir(cwd)?;
-        let declared = self.model.is_some() || chosen.is_some_and(|agent| agent.model.is_some());
-        let new = NewAgent::new(options).cwd(cwd);
+        let cwd = chosen.entry.and_then(|agent| agent.cwd.as_deref());
+        let cwd = house::working_dir(self.cwd.as_deref().or(cwd))?;
         Ok(Plan {
-            providers,
             session,
-            label: chosen.map(|agent| agent.id.clone()),
-            new: if declared { house::declaring(new) } else { new },
+            label: chosen.entry.map(|agent| agent.id.clone()),
+            new: chosen.new_agent().cwd(cwd),
+            providers: chosen.providers,
         })
-    }
-
-    fn entry<'a>(&self, config: &'a Config) -> Result<Option<&'a AgentConfig>, CliError> {
-        let Some(id) = &self.agent else { return Ok(config.agents.first()) };
-        let found = config.agents.iter().find(|agent| agent.id == *id);
-        let file = self.config.as_deref().unwrap_or(Path::new(super::config::DEFAULT_FILE));
-        let missing = || {
-            let text = format!("--agent {id}: {} has no such [[agent]]; add it", file.display());
-            CliError::Usage(text)
-        };
-        found.map(Some).ok_or_else(missing)
     }
 }
 

@@ -1,6 +1,7 @@
 //! `playhouse stress`: a fleet under load, and what was lost.
 
 mod fair;
+mod hibernated;
 mod tree;
 
 use std::{
@@ -13,6 +14,7 @@ use indicatif::ProgressBar;
 use playhouse_stores::{StoreConfig, StoreKind};
 use serde_json::json;
 
+use self::hibernated::Hibernated;
 use super::{
     exit::{CliError, Exit},
     output::{Format, Out, note},
@@ -77,6 +79,8 @@ pub struct Stress {
     tree: tree::TreeArgs,
     #[command(flatten)]
     fair: fair::FairArgs,
+    #[command(flatten)]
+    sleepers: Hibernated,
 }
 
 fn rate(text: &str) -> Result<f64, String> {
@@ -104,6 +108,9 @@ impl Stress {
         let place = self.place(self.store.as_deref().unwrap_or(Path::new("memory")))?;
         let stop = signals::listen()?;
         let load = self.load();
+        if let Some(agents) = self.sleepers.hibernated {
+            return self.sleepers.run(agents, place, load.seed, self.format, &stop).await;
+        }
         let mut out = Out::new();
         if self.format == Format::Jsonl {
             out.line(&json!({"kind": "start", "seed": load.seed}).to_string())?;

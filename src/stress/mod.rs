@@ -18,6 +18,7 @@ mod auditor;
 mod client;
 mod fair;
 mod fleet;
+mod hibernated;
 mod judge;
 mod ledger;
 mod model;
@@ -34,6 +35,7 @@ use playhouse_supervisor::{plugin_host::RestartLimits, restart_policy::RestartPo
 
 pub use self::{
     fair::{FairLoad, FairReport, run_fair},
+    hibernated::{HibernatedLoad, HibernatedReport, hibernated, resident_bytes},
     place::Place,
     report::{Fault, Progress, Report},
     run::run,

@@ -44,6 +44,38 @@ fn a_signal_ends_the_load_and_not_the_judgement() {
 }
 
 #[test]
+fn a_tree_reports_whole_and_a_cancelled_one_comes_to_rest() {
+    let house = House::new();
+    let args = ["stress", "--tree", "3x3x3", "--cancel-at", "2", "--seed", "5"];
+    let text = house.run(&args);
+    assert_eq!(text.code, Some(0), "{text:?}");
+    let value = |row: &str| {
+        let line = text.out.lines().find_map(|line| line.strip_prefix(row));
+        line.unwrap_or_else(|| panic!("no {row} in {}", text.out)).trim().to_owned()
+    };
+    for row in ["agents", "alive at once", "turns"] {
+        assert_eq!(value(row), "40", "{row}");
+    }
+    for row in ["live agents after", "tasks after", "slots held after", "faults found"] {
+        assert_eq!(value(row), "0", "{row}");
+    }
+
+    let lines = house.run(&[&args[..], &["--store", "kept", "--format", "jsonl"]].concat());
+    assert_eq!(lines.code, Some(0), "{lines:?}");
+    let lines = lines.json();
+    let kinds: Vec<_> = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["start", "cancelled", "cancelled", "report"]);
+    for cancelled in &lines[1..3] {
+        assert!(cancelled["reached"].as_u64().unwrap() >= 1, "{cancelled}");
+    }
+    let verified = house.run(&["sessions", "verify", "--store", "kept"]);
+    assert_eq!(verified.code, Some(0), "{verified:?}");
+    let left = std::fs::read_dir(house.path()).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().contains("bare")), "{left:?}");
+}
+
+#[test]
 fn what_makes_no_sense_is_refused() {
     let house = House::new();
     for args in
@@ -52,6 +84,12 @@ fn what_makes_no_sense_is_refused() {
         let refused = house.run(&[&["stress"], &args[..]].concat());
         assert_eq!(refused.code, Some(2), "{args:?}: {refused:?}");
     }
+    for args in [["--tree", "3x0"], ["--tree", "much"], ["--cancel-at", "3"]] {
+        let refused = house.run(&[&["stress"], &args[..]].concat());
+        assert_eq!(refused.code, Some(2), "{args:?}: {refused:?}");
+    }
+    let both = house.run(&["stress", "--tree", "3x3", "--agents", "3"]);
+    assert!(both.error(2).contains("cannot be used with"), "{both:?}");
     let nowhere = house.run(&["stress", "--store-kind", "sqlite"]);
     assert!(nowhere.error(2).contains("name one with --store"), "{nowhere:?}");
     let nothing = house.run(&["stress", "--store-kind", "memory", "--store", "kept"]);

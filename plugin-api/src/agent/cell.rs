@@ -18,6 +18,7 @@ use playhouse_messages::{
 use tokio::sync::broadcast;
 use tracing::Span;
 
+use super::awake::Wakefulness;
 use crate::{
     budget::Account, cancel::CancelToken, clock::Ids, options::AgentOptions, prompt::Assembly,
     registry::AgentRegistry, scope::Scope, session::Session, slot::Slot, watch,
@@ -34,6 +35,8 @@ pub struct AgentCell {
     pub(super) owner: Scope,
     pub(super) options: AgentOptions,
     pub(super) account: Option<Arc<Account>>,
+    pub(super) blueprint: Option<Arc<str>>,
+    pub(super) wakefulness: Wakefulness,
     pub(super) lineage: Arc<[SessionId]>,
     pub(super) depth: u32,
     pub(super) registry: AgentRegistry,
@@ -115,6 +118,8 @@ pub struct AgentParts {
     pub options: AgentOptions,
     /// What it spends from, if any budget counts.
     pub account: Option<Arc<Account>>,
+    /// The blueprint that it was made from.
+    pub blueprint: Option<Arc<str>>,
     /// Who delegated to it, nearest first.
     pub lineage: Arc<[SessionId]>,
     /// How deep it stands at least, whatever its session's header says.
@@ -136,6 +141,7 @@ impl AgentCell {
             owner,
             options,
             account,
+            blueprint,
             lineage,
             depth,
             registry,
@@ -149,6 +155,8 @@ impl AgentCell {
             owner,
             options,
             account,
+            blueprint,
+            wakefulness: Wakefulness::new(),
             lineage,
             depth: depth.max(session.header().delegation_depth.unwrap_or(0)),
             session,
@@ -252,6 +260,9 @@ impl AgentCell {
 
     /// Publishes a change of status.
     pub fn set_status(&self, status: Status) {
+        if status == Status::Idle {
+            self.wakefulness.rests();
+        }
         self.status.send_replace(status);
     }
 

@@ -1,15 +1,18 @@
 //! Agents as plugins and programs see them.
 
+mod awake;
 mod cell;
 mod model;
 
 use std::{
+    borrow::Cow,
     fmt,
     future::Future,
     hash::{Hash, Hasher},
     sync::Arc,
 };
 
+pub use awake::StayAwake;
 pub use cell::{AgentCell, AgentFault, AgentParts, AnnouncedCancel, Disposal};
 pub use model::{AgentModel, SelectError};
 use playhouse_messages::{
@@ -106,6 +109,15 @@ pub enum AgentError {
     /// It is disposed.
     #[error(transparent)]
     Gone(#[from] Gone),
+    /// It hibernates: this handle is of a life that is over.
+    #[error(
+        "agent \"{agent}\" hibernates: send by its id with `Harness::send` or `Harness::prompt`, or \
+         get a handle of its next life from `Harness::wake`"
+    )]
+    Hibernated {
+        /// The agent.
+        agent: SessionId,
+    },
     /// The log refuses it.
     #[error(transparent)]
     Refused(#[from] AppendError),
@@ -144,6 +156,7 @@ impl AgentError {
     pub fn code(&self) -> &str {
         match self {
             Self::Gone(gone) => gone.code(),
+            Self::Hibernated { .. } => "AGENT_HIBERNATED",
             Self::Refused(error) => error.code(),
             Self::Busy { .. } => "AGENT_BUSY",
             Self::Dropped { .. } => "MESSAGE_CANCELED",
@@ -173,6 +186,18 @@ impl Agent {
     /// Its session.
     pub fn session(&self) -> &Session {
         &self.0.session
+    }
+
+    /// The blueprint that this life of it was made from, if any: without one it cannot hibernate.
+    pub fn blueprint(&self) -> Option<&Arc<str>> {
+        self.0.blueprint.as_ref()
+    }
+
+    /// Keeps it from hibernating until the guard is dropped, for a reason that refusals name: work
+    /// that is not a turn of its own and that its log does not know. Take it in a turn, or before
+    /// the agent is live; one that falls asleep already is not kept awake.
+    pub fn stay_awake(&self, reason: impl Into<Cow<'static, str>>) -> StayAwake {
+        StayAwake::new(self.0.clone(), reason.into())
     }
 
     /// What it was made with.
@@ -282,13 +307,21 @@ impl Agent {
                     // The last events came before the disposal was done.
                     match events.try_next() {
                         Some(event) => event,
-                        None => return Err(Gone.into()),
+                        None => return Err(self.gone(Gone)),
                     }
                 }
             };
             fold.apply(&event.body);
         };
         Ok(outcome)
+    }
+
+    /// Why nobody answers.
+    fn gone(&self, gone: Gone) -> AgentError {
+        match self.0.is_asleep() {
+            true => AgentError::Hibernated { agent: self.id().clone() },
+            false => gone.into(),
+        }
     }
 
     /// Resolves when nothing runs; never if the agent goes first.
@@ -363,14 +396,15 @@ impl Agent {
                 retry: again || tries > 0,
                 reply,
             })
-            .await??;
+            .await
+            .map_err(|gone| self.gone(gone))??;
         Ok(accepted.id)
     }
 
     /// Changes the inbox otherwise.
     pub async fn edit_inbox(&self, edit: InboxEdit) -> Result<Edited, AgentError> {
         let message = |_, reply| AgentMessage::Edit { edit: edit.clone(), reply };
-        Ok(self.0.actor.call(message).await??)
+        Ok(self.0.actor.call(message).await.map_err(|gone| self.gone(gone))??)
     }
 
     /// Ends the running turn and drops pending input. Everything that the turn runs sees it at once;
@@ -392,7 +426,8 @@ impl Agent {
     /// all of them are idle or gone; who was delegated to meanwhile is reached then, and who does not
     /// stop in time is named.
     ///
-    /// An agent that somebody wakes before it has come to rest is waited for, too.
+    /// An agent that somebody wakes before it has come to rest is waited for, too. A tool or hook of
+    /// the tree must not await it: it would wait for itself, until its own grace is over.
     ///
     /// ```
     /// # use playhouse_messages::event::CancelCause;
@@ -410,7 +445,8 @@ impl Agent {
 
     /// Resolves when nothing runs: no turn, no maintenance. At once if so now.
     pub async fn when_idle(&self) -> Result<(), AgentError> {
-        Ok(self.0.actor.call(|_, reply| AgentMessage::WhenIdle { reply }).await?)
+        let idle = self.0.actor.call(|_, reply| AgentMessage::WhenIdle { reply }).await;
+        idle.map_err(|gone| self.gone(gone))
     }
 
     /// Runs `task` while no turn can: messages are accepted meanwhile, and what they wake runs
@@ -420,7 +456,8 @@ impl Agent {
         F: FnOnce(CancelToken) -> Fut,
         Fut: Future<Output = T>,
     {
-        if !self.0.actor.call(|_, reply| AgentMessage::Maintain { reply }).await? {
+        let granted = self.0.actor.call(|_, reply| AgentMessage::Maintain { reply }).await;
+        if !granted.map_err(|gone| self.gone(gone))? {
             return Err(AgentError::Busy { agent: self.id().clone() });
         }
         let _lease = MaintenanceLease(&self.0);

@@ -4,6 +4,8 @@ use std::{io, sync::Arc};
 
 use agent_client_protocol::Lines;
 use futures::{Sink, SinkExt, Stream, TryStreamExt};
+use playhouse_messages::event::CancelCause;
+use playhouse_plugin_api::cancel::CancelToken;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     sync::Semaphore,
@@ -52,16 +54,22 @@ pub fn pipes(
     Lines::new(write_lines(output), read_lines(input))
 }
 
-/// As [`pipes`]; each update that is written gives a permit back to `window`.
+/// As [`pipes`]; each update that is written gives a permit back to `window`, and `lost` fires when
+/// nobody reads any more.
 pub(crate) fn windowed(
     input: impl AsyncRead + Send + 'static,
     output: impl AsyncWrite + Send + 'static,
     window: Arc<Semaphore>,
+    lost: CancelToken,
 ) -> Lines<
     impl Sink<String, Error = io::Error> + Send + 'static,
     impl Stream<Item = io::Result<String>> + Send + 'static,
 > {
-    let counted = write_lines(output).with(move |line: String| {
+    let told = write_lines(output).sink_map_err(move |error| {
+        lost.cancel(CancelCause::Disposed);
+        error
+    });
+    let counted = told.with(move |line: String| {
         // Quotes within a text are escaped, so that no text looks like this.
         if line.contains(r#""method":"session/update""#) {
             window.add_permits(1);

@@ -16,6 +16,8 @@
 //! - [`continuable`]: children that can be sent to again, also after a restart.
 //! - [`listing`]: who an agent's children are, live and stored.
 //! - [`lifecycle`]: who is told that children begin and end.
+//! - [`group`]: orchestration from code: all of them, the first of them, one for each input, stages,
+//!   retries.
 //! - [`slots`]: how many children may live at once.
 //! - [`tool`]: delegation as a tool for models.
 //! - [`plugin`]: all of it as a plugin.
@@ -48,6 +50,7 @@ pub mod depth;
 pub mod descriptor;
 pub mod error;
 pub mod fork;
+pub mod group;
 pub mod lifecycle;
 pub mod listing;
 pub mod plugin;
@@ -70,6 +73,7 @@ pub use self::{
     depth::Depth,
     error::ChildError,
     fork::{Fork, fork},
+    group::{ChildFailed, ChildGroup, ChildOutcome, ChildRetries, Pipeline},
     lifecycle::{Lifecycle, ProviderNotice, RunEnded, RunId, RunStarted},
     listing::{Activity, ChildRow, Diagnostic, Known, ListError, list_children, list_descendants},
     plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},

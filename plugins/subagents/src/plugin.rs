@@ -64,8 +64,8 @@ impl Subagents {
     }
 
     /// Adds a tool of this name for children that know what their parent has completed; otherwise as
-    /// the tool for fresh ones. They have no persona of their own, which would change what stands
-    /// before the history, and so its price.
+    /// the tool for fresh ones. They have no persona of their own and cannot be continued, which would
+    /// change what stands before the history, and so its price.
     #[must_use]
     pub fn fork_tool(mut self, name: impl Into<String>) -> Self {
         self.fork_tool = Some(name.into());
@@ -126,6 +126,10 @@ impl Subagents {
             name,
             provider: FORK.to_owned(),
             persona: None,
+            background: match self.tool.background {
+                Background::Continuable => Background::OneShot,
+                background => background,
+            },
             ..self.tool.clone()
         });
         let tools = [Some(self.tool.clone()), fork].into_iter().flatten();
@@ -159,8 +163,10 @@ impl Plugin for Subagents {
             providers.register(&ctx.scope, Arc::new(fork))?;
             let service = Arc::new(providers.clone());
             ctx.services.provide(&ctx.scope, SUBAGENTS_SERVICE, service)?;
-            Continuations::host(&ctx, providers.clone(), plugin.slots.clone())?;
-            for tool in plugin.tools() {
+            let tools = plugin.tools();
+            let by_models = tools.iter().any(|tool| tool.background == Background::Continuable);
+            Continuations::host(&ctx, providers.clone(), plugin.slots.clone(), by_models)?;
+            for tool in tools {
                 mount_tool(&ctx, &providers, tool)?;
             }
             Ok(())

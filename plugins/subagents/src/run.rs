@@ -19,6 +19,7 @@ use playhouse_plugin_api::{
     agent::{Agent, Disposal},
     cancel::CancelToken,
     creation::AgentHandle,
+    scope::Scope,
 };
 use serde_json::Value;
 
@@ -136,11 +137,15 @@ impl Run {
 }
 
 /// A run that is disposed even if whoever waits for it is dropped.
-pub(crate) struct DisposedOnDrop(Run);
+pub(crate) struct DisposedOnDrop {
+    run: Run,
+    /// Whose closing waits for a disposal that nobody else waits for.
+    parent: Scope,
+}
 
 impl DisposedOnDrop {
-    pub(crate) fn new(run: Run) -> Self {
-        Self(run)
+    pub(crate) fn new(run: Run, parent: Scope) -> Self {
+        Self { run, parent }
     }
 }
 
@@ -148,24 +153,22 @@ impl std::ops::Deref for DisposedOnDrop {
     type Target = Run;
 
     fn deref(&self) -> &Run {
-        &self.0
+        &self.run
     }
 }
 
 impl Drop for DisposedOnDrop {
     fn drop(&mut self) {
-        // Over, or abandoned: then nobody waits for it, and it goes all the same.
-        if self.0.disposal.peek().is_some() {
+        // Without a runtime nothing of the child is left to end.
+        if self.run.disposal.peek().is_some() || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let run = self.0.clone();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            runtime.spawn(async move {
-                if let Err(failure) = run.dispose().await {
-                    tracing::warn!(child = %run.id(), %failure, "an abandoned child's disposal failed");
-                }
-            });
-        }
+        let run = self.run.clone();
+        self.parent.spawn_to_end(async move {
+            if let Err(failure) = run.dispose().await {
+                tracing::warn!(child = %run.id(), %failure, "an abandoned child's disposal failed");
+            }
+        });
     }
 }
 

@@ -18,7 +18,9 @@ use toml::Spanned;
 use super::{
     AgentConfig, Config, ConfigError, PLUGINS, Place, PluginConfig, ProviderConfig, ProviderKind,
     SessionChoice, ToolsConfig,
+    acp::AcpEntry,
     budget::{BudgetEntry, LimitsEntry, PriceEntry},
+    hibernation::HibernationEntry,
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,
     titles::TitlesEntry,
@@ -48,9 +50,14 @@ struct File {
     fallback: Option<FallbackEntry>,
     /// Names sessions by a model; without it, a session is called by its first prompt.
     titles: Option<TitlesEntry>,
+    /// Lets idle agents of the config give up their memory; a message wakes them.
+    hibernation: Option<HibernationEntry>,
     /// Bounds of tool calls.
     #[serde(default)]
     tools: ToolsEntry,
+    /// Agents of other programs.
+    #[serde(default)]
+    acp: Vec<AcpEntry>,
     /// What each agent that no other delegates to may spend, together with all below it.
     #[serde(default)]
     budget: BudgetEntry,
@@ -177,7 +184,7 @@ impl Reader<'_> {
         self.place(&span, &key).fault(format!("{message}; {way_out}"))
     }
 
-    fn near(&self, path: PathBuf) -> PathBuf {
+    pub(super) fn near(&self, path: PathBuf) -> PathBuf {
         match self.path.parent() {
             Some(dir) => dir.join(path),
             None => path,
@@ -256,6 +263,7 @@ impl Reader<'_> {
             return Err(self.fault(dir, "store.dir", "must name a directory, or be removed"));
         }
         let titles = file.titles.map(|entry| self.titles(&entry)).transpose()?;
+        let hibernation = file.hibernation.map(|entry| self.hibernation(&entry)).transpose()?;
         let fallback = file.fallback.map(|entry| self.fallback(entry)).transpose()?;
         Ok(Config {
             agents,
@@ -267,7 +275,9 @@ impl Reader<'_> {
             max_requests: self.max_requests(&file.limits)?,
             max_parallel_tool_calls: calls.map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
             tools: self.tools(file.tools)?,
+            acp: self.acp(file.acp)?,
             titles,
+            hibernation,
             store_dir: store_dir.map(|dir| self.near(dir.into_inner())),
             store,
             undurable_bytes,

@@ -4,7 +4,7 @@ use std::{io, sync::Arc};
 
 use playhouse_budgets::Budget;
 use playhouse_messages::chunk::Failure;
-use playhouse_plugin_api::{cancel::CancelToken, creation::NewAgent};
+use playhouse_plugin_api::cancel::CancelToken;
 use playhouse_supervisor::harness::Harness;
 use serde_json::{Value, json};
 use tokio::{
@@ -274,8 +274,8 @@ impl Server {
         if let Some(model) = &options.model {
             self.desk.providers.check(&model.provider)?;
         }
-        let new = NewAgent::new(options).cwd(house::working_dir(agent.cwd.as_deref())?);
-        let new = if agent.model.is_some() { house::declaring(new) } else { new };
+        let new = house::of_config(&self.desk.harness, agent).await?;
+        let new = new.cwd(house::working_dir(agent.cwd.as_deref())?);
         let made = house::enter(&self.desk.harness, &agent.session, Some(&agent.id), new).await?;
         self.told.joined(&made).await;
         Ok(())

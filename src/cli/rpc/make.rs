@@ -33,6 +33,17 @@ pub(super) struct MakeParams {
     at: Option<Seq>,
 }
 
+impl MakeParams {
+    /// Whether nothing differs from the config's entry, so that its blueprint can make the agent again.
+    fn is_plain(&self) -> bool {
+        self.provider.is_none()
+            && self.reasoning_effort.is_none()
+            && self.max_tokens.is_none()
+            && self.max_steps.is_none()
+            && self.max_depth.is_none()
+    }
+}
+
 /// What an agent is made over.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Make {
@@ -43,7 +54,7 @@ pub(super) enum Make {
 
 impl Server {
     pub(super) async fn make(&self, params: MakeParams, make: Make) -> Answer {
-        let mut new = self.new_agent(&params)?;
+        let mut new = self.new_agent(&params, make)?;
         let MakeParams { id, session_id, session, at, cwd, .. } = params;
         let made = match (make, id, session_id, session, at) {
             (Make::Fresh, id, None, None, None) => {
@@ -83,7 +94,7 @@ impl Server {
         ok(answer)
     }
 
-    fn new_agent(&self, params: &MakeParams) -> Result<NewAgent, RpcError> {
+    fn new_agent(&self, params: &MakeParams, make: Make) -> Result<NewAgent, RpcError> {
         let entry = match &params.agent {
             None => None,
             Some(label) => {
@@ -121,6 +132,10 @@ impl Server {
             self.desk.providers.check(&model.provider)?;
         }
         let cwd = params.cwd.as_deref().or_else(|| entry.and_then(|agent| agent.cwd.as_deref()));
+        if let Some(agent) = entry.filter(|_| make == Make::Fresh && params.is_plain()) {
+            let new = NewAgent::blueprint(house::blueprint_name(agent));
+            return Ok(new.cwd(house::working_dir(cwd)?));
+        }
         let new = NewAgent::new(options).cwd(house::working_dir(cwd)?);
         let declared = params.model.is_some() || entry.is_some_and(|agent| agent.model.is_some());
         Ok(if declared { house::declaring(new) } else { new })

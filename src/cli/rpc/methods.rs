@@ -11,6 +11,7 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{agent::Agent, creation::AgentHandle};
 use playhouse_sessions::SessionQuery;
+use playhouse_supervisor::hibernation::address::Delivered;
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, json};
 
@@ -156,6 +157,7 @@ impl Server {
             "config/set" => self.configure(read(params)?),
             "session/log" => self.log(read(params)?).await,
             "session/fork" => self.make(read(params)?, Make::Fork).await,
+            "session/hibernate" => self.hibernate(read(params)?).await,
             "session/flush" => self.flush(read(params)?).await,
             "session/list" => self.list_sessions(read(params)?).await,
             "session/search" => self.search(read(params)?).await,
@@ -173,12 +175,26 @@ impl Server {
     }
 
     pub(super) fn agent(&self, id: &str) -> Result<Agent, RpcError> {
-        self.desk.harness.agent(&SessionId::from(id)).ok_or_else(|| {
-            let text = format!(
-                "no agent \"{id}\" is live; make one with agent/create, or agent/resume its session"
-            );
-            RpcError::application("AGENT_NOT_FOUND", text)
-        })
+        self.desk.harness.agent(&SessionId::from(id)).ok_or_else(|| self.nobody(id))
+    }
+
+    /// The agent of this id, woken if it hibernates.
+    async fn reach(&self, id: &str) -> Result<SessionId, RpcError> {
+        let (harness, key) = (&self.desk.harness, SessionId::from(id));
+        if harness.agent(&key).is_none()
+            && let Err(error) = harness.wake(&key).await
+        {
+            let nobody = ["SESSION_NOT_FOUND", "NO_BLUEPRINT", "NO_STORE"].contains(&error.code());
+            return Err(if nobody { self.nobody(id) } else { error.0.into() });
+        }
+        Ok(key)
+    }
+
+    fn nobody(&self, id: &str) -> RpcError {
+        let text = format!(
+            "no agent \"{id}\" is live; make one with agent/create, or agent/resume its session"
+        );
+        RpcError::application("AGENT_NOT_FOUND", text)
     }
 
     fn message_id(&self) -> MessageId {
@@ -211,7 +227,7 @@ impl Server {
     }
 
     async fn send(&self, params: SendParams, verb: Option<(InboxTarget, bool)>) -> Answer {
-        let agent = self.agent(&params.agent)?;
+        let agent = self.reach(&params.agent).await?;
         let (target, wake) = match (verb, params.target, params.wake) {
             (Some(verb), None, None) => verb,
             (None, Some(target), Some(wake)) => (target, wake),
@@ -227,12 +243,13 @@ impl Server {
         let SendParams { text, content, message, message_id, .. } = params;
         let (message, named) =
             self.message(Inserted { text, content, message, message_id }).await?;
-        let sent = if named {
-            agent.send_again(message, target, wake).await
+        let (harness, id) = (&self.desk.harness, message.id.clone());
+        if named {
+            harness.deliver_again(&agent, message, target, wake).await?;
         } else {
-            agent.send(message, target, wake).await
-        };
-        ok(json!({"messageId": sent?}))
+            harness.deliver(&agent, message, target, wake).await?;
+        }
+        ok(json!({"messageId": id}))
     }
 
     async fn prompt(&self, params: SendParams) -> Answer {
@@ -240,17 +257,18 @@ impl Server {
             let text = "agent/prompt always asks for a turn: leave `target` and `wake` out";
             return Err(RpcError::invalid_params(text));
         }
-        let agent = self.agent(&params.agent)?;
+        let agent = self.reach(&params.agent).await?;
         let SendParams { text, content, message, message_id, .. } = params;
         let (message, named) =
             self.message(Inserted { text, content, message, message_id }).await?;
-        let (id, from) = if named {
-            // It may have been sent, and have run, long ago.
-            (agent.send_again(message, InboxTarget::NextTurn, true).await?, 0)
+        let (harness, id, target) = (&self.desk.harness, message.id.clone(), InboxTarget::NextTurn);
+        // One with an id may have been sent, and have run, long ago.
+        let delivered = if named {
+            harness.deliver_again(&agent, message, target, true).await?
         } else {
-            let from = agent.session().log().len();
-            (agent.followup(message).await?, from)
+            harness.deliver(&agent, message, target, true).await?
         };
+        let Delivered { agent, from } = delivered;
         let outcome = agent.outcome(&id, from).await?;
         self.told.all(&agent).await;
         ok(json!({
@@ -387,6 +405,13 @@ impl Server {
         let stored = agent.session().flush().await?;
         let durable = agent.session().marks().borrow().durable;
         ok(json!({"stored": stored, "durable": durable}))
+    }
+
+    async fn hibernate(&self, params: SessionParams) -> Answer {
+        let id = self.agent(&params.session)?.id().clone();
+        self.desk.harness.hibernate(&id).await?;
+        self.told.gone(&id).await;
+        ok(json!({}))
     }
 
     fn register(&self, tool: Description) -> Answer {

@@ -103,10 +103,20 @@ impl Filters {
     }
 }
 
+/// Whether an agent drives a session, or would wake for a message, or nobody would.
+fn state(record: &SessionRecord) -> &'static str {
+    match (record.live, &record.header.blueprint) {
+        (true, _) => "live",
+        (false, Some(_)) => "hibernated",
+        (false, None) => "stored",
+    }
+}
+
 fn record_json(record: &SessionRecord) -> Value {
     let mut value = json!(*record.header);
     value["live"] = record.live.into();
     value["stored"] = record.persisted.into();
+    value["state"] = state(record).into();
     value["events"] = record.event_count.into();
     value
 }

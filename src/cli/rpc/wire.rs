@@ -6,6 +6,7 @@ use playhouse_plugin_api::{
     session::SessionError,
     store::StoreError,
 };
+use playhouse_supervisor::hibernation::{HibernateError, SendError};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
@@ -58,6 +59,18 @@ impl From<Failure> for RpcError {
 
 impl From<AgentError> for RpcError {
     fn from(error: AgentError) -> Self {
+        Failure::from(error).into()
+    }
+}
+
+impl From<SendError> for RpcError {
+    fn from(error: SendError) -> Self {
+        Failure::from(error).into()
+    }
+}
+
+impl From<HibernateError> for RpcError {
+    fn from(error: HibernateError) -> Self {
         Failure::from(error).into()
     }
 }

@@ -192,6 +192,7 @@ fn stat_json(stat: &SessionStat) -> Value {
     let mut value = json!(*stat.header);
     value["events"] = stat.event_count.into();
     value["bytes"] = stat.size_bytes.into();
+    value["state"] = if stat.header.blueprint.is_some() { "hibernated" } else { "stored" }.into();
     value
 }
 
@@ -202,12 +203,15 @@ fn stat_line(stat: &SessionStat) -> String {
         (None, Some(parent)) => format!("  fork of {parent}"),
         (_, None) => String::new(),
     };
+    // A message wakes it where its blueprint is known; a process that has it awake is not seen here.
+    let wakes = header.blueprint.as_ref().map(|name| format!("  hibernated ({name})"));
     let facts = format!(
-        "{}  {}  {:>6} events  {:>9} bytes{kind}",
+        "{}  {}  {:>6} events  {:>9} bytes{kind}{}",
         header.id,
         utc(header.created_at),
         stat.event_count,
-        stat.size_bytes
+        stat.size_bytes,
+        wakes.unwrap_or_default()
     );
     tame(&facts)
 }

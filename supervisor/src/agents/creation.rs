@@ -39,12 +39,13 @@ use playhouse_plugin_api::{
 use ractor::{RpcReplyPort, rpc::CallResult};
 
 use super::{
+    blueprint,
     disposal::{self, store_failure},
     maker::{Maker, shutting_down},
 };
 
 /// What the session of a new agent is made from.
-pub(super) enum Basis {
+pub(crate) enum Basis {
     /// Nothing, or the seed of the request.
     Fresh,
     /// What is stored under the id.
@@ -87,6 +88,7 @@ impl Creation<'_> {
         cancel: CancelToken,
     ) -> Result<Agent, Failure> {
         let world = &maker.world;
+        let new = blueprint::applied(world, new)?;
         let id = match (&new.id, &basis) {
             (Some(id), _) => id.clone(),
             (None, Basis::Fresh | Basis::Fork(_)) => world.ids.session(),
@@ -113,7 +115,7 @@ impl Creation<'_> {
         creation.wanted()?;
         let prepared = match &basis {
             Basis::Fresh => creation.fresh(&new).await?,
-            Basis::Stored => creation.stored().await?,
+            Basis::Stored => creation.stored(&new).await?,
             Basis::Fork(at) => creation.forked(&new, at).await?,
         };
         creation.publish(new, basis.source(), prepared, reservation).await
@@ -135,7 +137,7 @@ impl Creation<'_> {
         let aborted = |why: &str| {
             Err(Failure::new("ABORTED", format!("agent \"{}\" creation aborted: {why}", self.id)))
         };
-        if self.maker.ended.is_cancelled() {
+        if self.maker.means.ended.is_cancelled() {
             return Err(shutting_down());
         }
         if !self.owner.is_open() {
@@ -155,7 +157,7 @@ impl Creation<'_> {
         let done = tokio::select! {
             biased;
             () = self.cancel.cancelled() => None,
-            () = self.maker.ended.cancelled() => None,
+            () = self.maker.means.ended.cancelled() => None,
             () = self.owner.cancel_token().cancelled() => None,
             done = wait => Some(done),
         };
@@ -175,12 +177,12 @@ impl Creation<'_> {
         T: Send + 'static,
         F: Future<Output = ()> + Send,
     {
-        let mut opening = self.maker.claims.spawn(open);
+        let mut opening = self.maker.means.claims.spawn(open);
         match self.while_wanted(&mut opening).await {
             Ok(Ok(opened)) => opened.map_err(store_failure),
             Ok(Err(fault)) => Err(Failure::new("PANIC", fault.to_string())),
             Err(given_up) => {
-                self.maker.claims.spawn(async move {
+                self.maker.means.claims.spawn(async move {
                     if let Ok(Ok(late)) = opening.await {
                         give_back(late).await;
                     }
@@ -198,6 +200,8 @@ impl Creation<'_> {
         header.parent_session.clone_from(&new.runtime_parent);
         header.origin = new.origin;
         header.delegation_depth = new.delegation_depth;
+        header.agent_preset.clone_from(&new.agent_preset);
+        header.blueprint.clone_from(&new.blueprint);
         header.check().map_err(|fault| Failure::new("INVALID_ARGUMENT", fault.to_string()))?;
         let header = Arc::new(header);
         let log: Log = new.seed.iter().flatten().cloned().collect();
@@ -215,7 +219,7 @@ impl Creation<'_> {
         Ok(Prepared { core, handle, stored: 0, inherited_event_count: 0 })
     }
 
-    async fn stored(&self) -> Result<Prepared, Failure> {
+    async fn stored(&self, new: &NewAgent) -> Result<Prepared, Failure> {
         let world = &self.maker.world;
         let Some(store) = world.store.clone() else {
             let text =
@@ -225,7 +229,7 @@ impl Creation<'_> {
         let id = self.id.clone();
         let open = async move { store.open_write(&id).await };
         let (handle, stored) = self.claim(open, |(handle, _)| release(handle)).await?;
-        match self.rebuild(stored) {
+        match self.rebuild(new, stored) {
             Ok((core, stored, inherited_event_count)) => {
                 Ok(Prepared { core, handle: Some(handle), stored, inherited_event_count })
             }
@@ -244,9 +248,14 @@ impl Creation<'_> {
         }
     }
 
-    fn rebuild(&self, stored: StoredSession) -> Result<(SessionCore, u64, u64), Failure> {
+    fn rebuild(
+        &self,
+        new: &NewAgent,
+        stored: StoredSession,
+    ) -> Result<(SessionCore, u64, u64), Failure> {
         let log = stored.log().map_err(store_failure)?;
         let StoredSession { header, inherited_event_count, tail, .. } = stored;
+        blueprint::check(new, &header)?;
         let len = log.len();
         let mut core = self.load(header, log)?;
         let tail = tail.and_then(|tail| unsettled(&core, &tail));
@@ -328,6 +337,7 @@ impl Creation<'_> {
             owner: self.owner.clone(),
             options,
             account,
+            blueprint: new.blueprint.as_deref().map(Into::into),
             lineage: world.agents.lineage_below(runtime_parent.as_ref()),
             depth: new.delegation_depth.unwrap_or(0),
             registry: world.agents.clone(),
@@ -388,7 +398,8 @@ impl Creation<'_> {
 
     async fn adopt(&self, agent: &Agent) -> Result<(), Failure> {
         let id = agent.id().clone();
-        let adopted = self.maker.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
+        let adopted =
+            self.maker.means.root.call(|reply| AgentsRootMessage::Adopt { id, reply }, None);
         match adopted.await {
             Ok(CallResult::Success(adopted)) => adopted,
             _ => Err(shutting_down()),
@@ -439,6 +450,7 @@ impl Creation<'_> {
         let created = Created { agent: agent.clone(), source: from, cancel: self.cancel.clone() };
         self.while_wanted(world.hooks.created.run(agent.scope(), created)).await??;
         self.wanted()?;
+        agent.cell().furnish();
         made.store(true, Ordering::Release);
         self.release_input(agent).await;
         Ok(())

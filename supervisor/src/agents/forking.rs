@@ -35,6 +35,8 @@ impl Creation<'_> {
         })?;
         let mut header = source.fork(self.id.clone(), u64::try_from(now).unwrap_or(0));
         header.origin = new.origin;
+        header.agent_preset.clone_from(&new.agent_preset);
+        header.blueprint.clone_from(&new.blueprint);
         header.cwd = new.cwd.clone().or(header.cwd);
         header.delegation_depth = new.delegation_depth.or(header.delegation_depth);
         header.check().map_err(|fault| Failure::new("INVALID_ARGUMENT", fault.to_string()))?;

@@ -1,9 +1,11 @@
 //! Who makes agents: takes creations, gives them up, and delivers what they made.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use futures::future::BoxFuture;
-use playhouse_messages::{chunk::Failure, event::CancelCause, protocol::AgentsRootMessage};
+use playhouse_messages::{
+    chunk::Failure, event::CancelCause, id::SessionId, protocol::AgentsRootMessage,
+};
 use playhouse_plugin_api::{
     agent::Agent,
     cancel::CancelToken,
@@ -18,25 +20,35 @@ use super::{
     creation::{Basis, Creation},
     disposal,
 };
+use crate::hibernation::wake::Flights;
 
 /// Makes the agents of a harness.
 #[derive(Debug, Clone)]
 pub struct Maker {
-    pub(super) world: Arc<World>,
+    pub(crate) world: Arc<World>,
+    pub(crate) means: Means,
+}
+
+/// What a maker makes agents with, beside the world.
+#[derive(Debug, Clone)]
+pub(crate) struct Means {
     pub(super) root: ActorRef<AgentsRootMessage>,
     /// Fires when no agent can be made any more.
-    pub(super) ended: CancelToken,
-    /// Creations under way: each ends by itself when it is given up.
-    tasks: TaskTracker,
+    pub(crate) ended: CancelToken,
+    /// What is under way: creations, which end by themselves when they are given up, and what sends
+    /// agents to sleep and wakes them.
+    pub(crate) tasks: TaskTracker,
     /// Claims on storage that the store has not answered yet.
     pub(super) claims: TaskTracker,
+    pub(crate) flights: Flights,
 }
 
 impl Maker {
     /// A maker whose agents hang under `root`.
     pub fn new(world: Arc<World>, root: ActorRef<AgentsRootMessage>) -> Self {
         let (tasks, claims) = (TaskTracker::new(), TaskTracker::new());
-        Self { world, root, ended: CancelToken::new(), tasks, claims }
+        let (ended, flights) = (CancelToken::new(), Flights::default());
+        Self { world, means: Means { root, ended, tasks, claims, flights } }
     }
 
     /// The world that its agents live in.
@@ -44,38 +56,43 @@ impl Maker {
         &self.world
     }
 
+    /// The same maker for the world to hold, which it does not keep alive.
+    pub fn from_within(&self) -> impl AgentMaker + use<> {
+        Within { world: Arc::downgrade(&self.world), means: self.means.clone() }
+    }
+
     /// Takes no further creations, and gives up those under way.
     pub fn give_up(&self) {
-        self.tasks.close();
-        self.claims.close();
-        self.ended.cancel(CancelCause::Disposed);
+        self.means.tasks.close();
+        self.means.claims.close();
+        self.means.ended.cancel(CancelCause::Disposed);
     }
 
     /// As [`Maker::give_up`], and waits until nothing is left of them. A store that does not answer
     /// is not waited for long.
     pub async fn close(&self) {
         self.give_up();
-        self.tasks.wait().await;
+        self.means.tasks.wait().await;
         let patience = self.world.limits.grace + disposal::PATIENCE;
-        if tokio::time::timeout(patience, self.claims.wait()).await.is_err() {
+        if tokio::time::timeout(patience, self.means.claims.wait()).await.is_err() {
             tracing::warn!("the store still holds back claims on sessions");
         }
     }
 
     /// Runs a creation in a task of its own, so that it is rolled back whole if the caller goes.
-    fn make(
+    pub(crate) fn make(
         &self,
         new: NewAgent,
         basis: Basis,
     ) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
         let maker = self.clone();
         Box::pin(async move {
-            if maker.tasks.is_closed() {
+            if maker.means.tasks.is_closed() {
                 return Err(shutting_down().into());
             }
             let cancel = new.cancel.as_ref().map_or_else(CancelToken::new, CancelToken::child);
             let mut guard = CancelOnDrop(Some(cancel.clone()));
-            let tracker = maker.tasks.clone();
+            let tracker = maker.means.tasks.clone();
             let (runtime, tasks) = (tokio::runtime::Handle::current(), tracker.clone());
             let creation = async move {
                 let agent = Creation::run(&maker, new, basis, cancel).await?;
@@ -101,12 +118,55 @@ impl AgentMaker for Maker {
         self.make(new, Basis::Stored)
     }
 
+    fn wake(&self, id: SessionId) -> BoxFuture<'static, Result<Agent, CreateError>> {
+        self.woken(id)
+    }
+
     fn fork(
         &self,
         from: ForkPoint,
         new: NewAgent,
     ) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
         self.make(new, Basis::Fork(from))
+    }
+}
+
+/// A maker in the world that it makes agents for: it must not keep that alive.
+struct Within {
+    world: Weak<World>,
+    means: Means,
+}
+
+impl Within {
+    fn maker(&self) -> Result<Maker, CreateError> {
+        let world = self.world.upgrade().ok_or_else(shutting_down)?;
+        Ok(Maker { world, means: self.means.clone() })
+    }
+}
+
+impl AgentMaker for Within {
+    fn create(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
+        let maker = self.maker();
+        Box::pin(async move { maker?.create(new).await })
+    }
+
+    fn resume(&self, new: NewAgent) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
+        let maker = self.maker();
+        Box::pin(async move { maker?.resume(new).await })
+    }
+
+    fn wake(&self, id: SessionId) -> BoxFuture<'static, Result<Agent, CreateError>> {
+        let maker = self.maker();
+        Box::pin(async move { maker?.wake(id).await })
+    }
+
+    fn fork(
+        &self,
+        from: ForkPoint,
+        new: NewAgent,
+    ) -> BoxFuture<'static, Result<AgentHandle, CreateError>> {
+        let maker = self.maker();
+        Box::pin(async move { maker?.fork(from, new).await })
     }
 }
 
@@ -146,6 +206,6 @@ impl Drop for CancelOnDrop {
     }
 }
 
-pub(super) fn shutting_down() -> Failure {
+pub(crate) fn shutting_down() -> Failure {
     Failure::new("SHUTTING_DOWN", "the harness is shutting down")
 }

@@ -4,7 +4,8 @@
 //! that is linked below it, so the tree of delegations is no supervision tree. Who owns an agent is
 //! its scope's business, who is told of it its runtime parent's.
 
-mod creation;
+mod blueprint;
+pub(crate) mod creation;
 pub mod disposal;
 mod forking;
 pub mod maker;

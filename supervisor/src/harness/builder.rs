@@ -10,6 +10,7 @@ use playhouse_actors::{agent::LoopFactory, tool_executor::ToolExecutor};
 use playhouse_messages::{chunk::Failure, invariants::InvariantsHold, session_state::KnownKinds};
 use playhouse_plugin_api::{
     attachment::{AttachmentStore, MemoryAttachments},
+    blueprint::{Blueprint, Blueprints},
     clock::{Clock, Ids, SystemClock, UuidIds},
     factory::AgentFactory,
     llm::LlmRegistry,
@@ -29,9 +30,10 @@ use playhouse_plugin_api::{
 };
 use ractor::Actor;
 
-use super::{Harness, HarnessState, Inner, watch_root};
+use super::{Harness, HarnessState, Inner, LetGo, watch_root};
 use crate::{
     agents::{disposal, maker::Maker, root::AgentsRoot},
+    hibernation::{HibernationPolicy, sleeper},
     plugin_host::{HostError, PluginStatus, Plugins},
     providers::{ProvidersRoot, ProvidersRootMessage},
     restart_policy::{RestartBook, RestartPolicy},
@@ -56,6 +58,8 @@ pub struct HarnessBuilder {
     limits: Limits,
     durability: Durability,
     restarts: RestartPolicy,
+    blueprints: Vec<(String, Blueprint)>,
+    hibernation: Option<HibernationPolicy>,
 }
 
 /// Why a harness did not start.
@@ -100,6 +104,8 @@ impl HarnessBuilder {
             limits: Limits::new(),
             durability: Durability::default(),
             restarts: RestartPolicy::default(),
+            blueprints: Vec::new(),
+            hibernation: None,
         }
     }
 
@@ -224,6 +230,21 @@ impl HarnessBuilder {
         self
     }
 
+    /// Registers what agents of a kind are made from: see [`Harness::blueprint`].
+    #[must_use]
+    pub fn blueprint(mut self, name: impl Into<String>, blueprint: Blueprint) -> Self {
+        self.blueprints.push((name.into(), blueprint));
+        self
+    }
+
+    /// Lets idle agents hibernate that were made from a blueprint. Without a policy they do when they
+    /// are told to: see [`Harness::hibernate`].
+    #[must_use]
+    pub fn hibernation(mut self, policy: HibernationPolicy) -> Self {
+        self.hibernation = Some(policy);
+        self
+    }
+
     /// Starts the harness on the current tokio runtime; the library makes none. Its plugins are set
     /// up when this returns, except those that wait for a service.
     ///
@@ -258,6 +279,7 @@ impl HarnessBuilder {
             limits: self.limits,
             durability: self.durability,
             executor,
+            blueprints: Blueprints::new(),
             factory: self.factory,
             providers: Providers::new(),
             maker: std::sync::OnceLock::new(),
@@ -273,6 +295,10 @@ impl HarnessBuilder {
             .prompts
             .tools(&scope, move |ctx| ToolOffer::from(registry.schemas(&ctx.scope).to_vec()))
             .map_err(|fault| set_up(&fault))?;
+        for (name, blueprint) in self.blueprints {
+            let registered = world.blueprints.register(&scope, name, blueprint);
+            registered.map_err(|fault| HarnessError::Setup(fault.into()))?;
+        }
         world
             .services
             .provide(&scope, WORLD_SERVICE, world.clone())
@@ -291,12 +317,15 @@ impl HarnessBuilder {
             AgentsRoot::spawn(None, AgentsRoot, (world.clone(), book.clone())).await?;
         let maker = Maker::new(world.clone(), root.clone());
         // Set once: this is the only place, and the world is new.
-        let _ = world.maker.set(Arc::new(maker.clone()));
+        let _ = world.maker.set(Arc::new(maker.from_within()));
+        if let Some(policy) = self.hibernation {
+            sleeper::begin(&maker, policy).map_err(|fault| set_up(&fault))?;
+        }
         let (plugins, _) =
             Plugins::start(scope.clone(), world.services.clone(), book.policy.plugins, None)
                 .await?;
         let state = watch::Sender::new(HarnessState::Running);
-        let guard = tokio::spawn(watch_root(ended, maker.clone(), state.clone()));
+        let guard = tokio::spawn(watch_root(ended, LetGo(Some(maker.clone())), state.clone()));
         let harness = Harness {
             inner: Arc::new(Inner {
                 world,

@@ -1,6 +1,7 @@
 //! The harness: a world, its roots, and the way in and out.
 
 mod builder;
+mod hibernation;
 
 use std::{
     fmt,
@@ -260,8 +261,10 @@ impl fmt::Debug for Harness {
 
 /// The root of the agents died, and all their actors with it: the harness has failed. What was
 /// accepted is made durable, and the state says so.
-async fn watch_root(root: JoinHandle<()>, maker: Maker, state: watch::Sender<HarnessState>) {
+async fn watch_root(root: JoinHandle<()>, mut held: LetGo, state: watch::Sender<HarnessState>) {
     let _ = root.await;
+    // The runtime is still there.
+    let Some(maker) = held.0.take() else { return };
     let world = maker.world();
     if *state.borrow() != HarnessState::Running {
         return;
@@ -296,4 +299,19 @@ async fn watch_root(root: JoinHandle<()>, maker: Maker, state: watch::Sender<Har
         }
     }
     state.send_replace(HarnessState::Failed(Failure::new("HARNESS_FAILED", text)));
+}
+
+/// Lets go of the world if the runtime goes without a shutdown, and all tasks with it: nothing of it
+/// runs any more, and its registrations would hold each other, and the store's lock, for ever.
+struct LetGo(Option<Maker>);
+
+impl Drop for LetGo {
+    fn drop(&mut self) {
+        let Some(maker) = &self.0 else { return };
+        let world = maker.world();
+        world.scope.close();
+        for agent in world.agents.all() {
+            world.agents.remove(&agent);
+        }
+    }
 }

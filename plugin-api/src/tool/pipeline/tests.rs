@@ -161,6 +161,7 @@ fn agent(scope: &Scope) -> Agent {
         owner,
         options,
         account: None,
+        blueprint: None,
         lineage: Arc::default(),
         depth: 0,
         registry: AgentRegistry::new(),

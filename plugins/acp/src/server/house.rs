@@ -65,7 +65,7 @@ pub(super) struct House {
     /// Nothing new is begun.
     pub(super) closing: CancelToken,
     /// Nobody reads any more.
-    lost: CancelToken,
+    pub(super) lost: CancelToken,
     tasks: TaskTracker,
     takes_images: OnceCell<bool>,
     closed: OnceCell<Result<(), Failure>>,
@@ -356,7 +356,8 @@ impl House {
         let seats: Vec<_> = self.seats().values().cloned().collect();
         for seat in &seats {
             seat.slot().cancel();
-            seat.agent.cancel_tree(&CancelCause::User);
+            // The tokens fire now; what they end is waited for below.
+            drop(seat.agent.cancel_tree(CancelCause::User));
         }
         let quiet = join_all(seats.iter().map(|seat| async {
             let _ = seat.agent.when_idle().await;

@@ -79,7 +79,7 @@ impl AcpServer {
         until: &CancelToken,
     ) -> Result<(), Failure> {
         let house = House::open(self.world.clone(), self.template.clone())?;
-        let transport = wire::windowed(input, output, house.window.clone());
+        let transport = wire::windowed(input, output, house.window.clone(), house.lost.clone());
         let owner = house.clone();
         let (hello, new, load, prompt, cancel) =
             (house.clone(), house.clone(), house.clone(), house.clone(), house.clone());
@@ -150,8 +150,13 @@ impl AcpServer {
                 Ok(())
             }
         };
+        // A client that stops reading has left, whatever it still says.
+        let has_left = house.closing.is_cancelled() || house.lost.is_cancelled();
         house.close().await?;
-        ended.map_err(|error| Failure::new("ACP_CONNECTION", error.to_string()))
+        match ended {
+            Err(error) if !has_left => Err(Failure::new("ACP_CONNECTION", error.to_string())),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -35,7 +35,7 @@ pub enum Decision {
 /// ```
 pub fn decide(policy: &RetryPolicy, failure: &Failure, prior: u32, random: f64) -> Decision {
     let retry = prior.saturating_add(1);
-    let local = |backoff: &Backoff| local_delay_ms(backoff, retry, random);
+    let local = |backoff: &Backoff| backoff.delay_ms(retry, random);
     let asked = failure.provider_retry_after_ms;
     let delay_ms = match policy {
         RetryPolicy::Normal { max_retries, retryable_codes, backoff } => {
@@ -54,16 +54,6 @@ pub fn decide(policy: &RetryPolicy, failure: &Failure, prior: u32, random: f64) 
         },
     };
     Decision::Retry { retry, delay_ms }
-}
-
-/// The delay doubles from retry to retry, up to the longest, and strays by the jitter either way.
-fn local_delay_ms(backoff: &Backoff, retry: u32, random: f64) -> f64 {
-    let Backoff { initial_delay_ms, max_delay_ms, jitter_ratio } = *backoff;
-    let longest = max_delay_ms as f64;
-    // Far out the power is infinite, and the longest delay counts.
-    let doublings = i32::try_from(retry - 1).unwrap_or(i32::MAX);
-    let delay = (initial_delay_ms as f64 * 2f64.powi(doublings)).min(longest);
-    (delay * (1.0 - jitter_ratio + 2.0 * jitter_ratio * random)).min(longest)
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! Retry as a plugin.
 
-use std::{
-    fmt,
-    hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use playhouse_messages::{chunk::Failure, machine::Recovery, retry::RetryPolicy};
+use playhouse_messages::{
+    chunk::Failure,
+    machine::Recovery,
+    retry::{RetryPolicy, spread},
+};
 use playhouse_plugin_api::{
     cancel::CancelToken,
     clock::Ids,
@@ -169,11 +168,4 @@ impl Executor {
         session.append(retry.started().event()).await?;
         Ok(Recovery::Retry)
     }
-}
-
-/// A number from 0 to 1: as random as the id, and the same for the same one.
-fn spread(retry_id: &str, prior: u32) -> f64 {
-    let mut hasher = DefaultHasher::new();
-    (retry_id, prior).hash(&mut hasher);
-    hasher.finish() as f64 / u64::MAX as f64
 }

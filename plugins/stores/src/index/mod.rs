@@ -2,7 +2,8 @@
 //!
 //! It is a cache. What it holds can be rebuilt from the journal's footers, and is whenever the store
 //! was not closed cleanly, or sled says (or panics) that its files are damaged. It is written when a
-//! segment is sealed and when the store is closed, never for a single append.
+//! segment is sealed, when many records are not in it, and when the store is closed, never for a
+//! single append.
 //!
 //! sled 0.34 is used with the settings that make it safe: one tree, small values, 4 MiB segments, a
 //! set cache, no background flusher, never `flush_async`; `flush()` is followed by a sync of its
@@ -13,6 +14,7 @@ mod sled_thread;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -111,27 +113,24 @@ impl Index {
     }
 
     /// Adds what a map of the journal's newest part knows, and says how far it now goes. Durable
-    /// when it returns.
+    /// when it returns; until then it may have a part of it, and says that it goes less far.
     ///
     /// # Errors
     ///
     /// When sled fails or panics.
-    pub fn add(&self, recent: &Map, covered: &Covered) -> Result<(), IndexError> {
-        let deleted = recent.deleted.clone();
-        let rows: Vec<_> = rows(recent).collect();
-        let tail = |(&number, session): (&u64, &SessionMap)| {
-            Some((number, session.tail.as_ref()?.attempt))
-        };
-        let tails: Vec<(u64, u64)> = recent.sessions.iter().filter_map(tail).collect();
-        let covered = covered.clone();
+    pub fn add(&self, recent: &Arc<Map>, covered: &Covered) -> Result<(), IndexError> {
+        let (recent, covered) = (Arc::clone(recent), covered.clone());
         self.thread.call(move |tree| {
             let mut batch = sled::Batch::default();
             // First, since a new session may have taken the id of a deleted one.
-            for number in deleted {
+            for &number in &recent.deleted {
                 remove_session(tree, number, &mut batch)?;
                 batch.insert(Key::Deleted(number).encode(), &[]);
             }
-            for (number, attempt) in tails {
+            let tail = |(&number, session): (&u64, &SessionMap)| {
+                Some((number, session.tail.as_ref()?.attempt))
+            };
+            for (number, attempt) in recent.sessions.iter().filter_map(tail) {
                 for row in tree.scan_prefix(keys::tail_of(number)) {
                     let (key, value) = row?;
                     if keys::tail_part(&key, &value).is_none_or(|(other, ..)| other != attempt) {
@@ -139,8 +138,13 @@ impl Index {
                     }
                 }
             }
-            for (key, value) in rows {
+            tree.apply_batch(std::mem::take(&mut batch))?;
+            // A batch is held in memory twice.
+            for (count, (key, value)) in (1..).zip(rows(&recent)) {
                 batch.insert(key, value);
+                if u64::is_multiple_of(count, ROWS_A_STEP) {
+                    tree.apply_batch(std::mem::take(&mut batch))?;
+                }
             }
             batch.insert(Key::Covered.encode(), to_json(&covered));
             tree.apply_batch(batch)
@@ -225,28 +229,40 @@ impl Index {
         self.thread.call(move |tree| Ok(tree.get(key)?.and_then(|value| keys::number(&value))))
     }
 
-    /// What it knows of a session, blocks and all.
+    /// What it knows of a session but its blocks, of which there may be many.
+    ///
+    /// # Errors
+    ///
+    /// When sled fails or panics.
+    pub fn head(&self, number: u64) -> Result<Option<SessionMap>, IndexError> {
+        self.thread.call(move |tree| Self::head_in(tree, number))
+    }
+
+    fn head_in(tree: &sled::Tree, number: u64) -> Result<Option<SessionMap>, sled::Error> {
+        let Some(value) = tree.get(Key::Session(number).encode())? else { return Ok(None) };
+        let mut session = SessionValue::decode(&value).unwrap_or_default().into_map();
+        if let Some(tail) = &mut session.tail {
+            for row in tree.scan_prefix(keys::tail_of(number)) {
+                let (key, value) = row?;
+                let part = keys::tail_part(&key, &value);
+                let current = part.filter(|(attempt, ..)| *attempt == tail.attempt);
+                tail.parts.extend(current.map(|(_, serial, place)| (serial, place)));
+            }
+        }
+        Ok(Some(session))
+    }
+
+    /// As [`Index::head`], with the blocks.
     ///
     /// # Errors
     ///
     /// When sled fails or panics.
     pub fn session(&self, number: u64) -> Result<Option<SessionMap>, IndexError> {
         self.thread.call(move |tree| {
-            let Some(value) = tree.get(Key::Session(number).encode())? else {
-                return Ok(None);
-            };
-            let mut session = SessionValue::decode(&value).unwrap_or_default().into_map();
+            let Some(mut session) = Self::head_in(tree, number)? else { return Ok(None) };
             for row in tree.scan_prefix(keys::blocks_of(number)) {
                 let (key, value) = row?;
                 session.blocks.extend(keys::block(&key, &value));
-            }
-            if let Some(tail) = &mut session.tail {
-                for row in tree.scan_prefix(keys::tail_of(number)) {
-                    let (key, value) = row?;
-                    let part = keys::tail_part(&key, &value);
-                    let current = part.filter(|(attempt, ..)| *attempt == tail.attempt);
-                    tail.parts.extend(current.map(|(_, serial, place)| (serial, place)));
-                }
             }
             Ok(Some(session))
         })

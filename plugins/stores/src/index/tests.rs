@@ -23,7 +23,7 @@ fn entry(kind: Kind, session: u64, first_seq: u64, offset: u64, key: &str) -> En
     }
 }
 
-fn sample() -> Map {
+fn sample() -> Arc<Map> {
     let mut map = Map::default();
     for at in [
         entry(Kind::Session, 1, 0, 50, "b"),
@@ -37,7 +37,7 @@ fn sample() -> Map {
     ] {
         map.apply(1, &at);
     }
-    map
+    Arc::new(map)
 }
 
 #[test]
@@ -50,11 +50,14 @@ fn what_was_added_is_found_after_a_reopening() {
     assert_eq!(index.find("b").unwrap(), Some(1));
     assert_eq!(index.session(1).unwrap().as_ref(), map.sessions.get(&1));
     assert_eq!(index.session(2).unwrap().as_ref(), map.sessions.get(&2));
+    let head = index.head(1).unwrap();
+    assert_eq!(head, map.sessions.get(&1).map(SessionMap::without_blocks));
     assert_eq!(map.sessions[&2].tail.as_ref().unwrap().parts.len(), 2);
     // Another attempt replaces the rows of the one before.
     let mut recent = Map::default();
     recent.sessions.insert(2, map.sessions[&2].without_blocks());
     recent.apply(2, &entry(Kind::Tail, 2, 8, 470, ""));
+    let recent = Arc::new(recent);
     index.add(&recent, &covered(true)).unwrap();
     assert_eq!(index.session(2).unwrap().as_ref(), recent.sessions.get(&2));
     index.reconcile(&map, &covered(true), |_, _| ()).unwrap();
@@ -69,10 +72,10 @@ fn what_was_added_is_found_after_a_reopening() {
 fn a_differing_index_is_corrected() {
     let dir = tempfile::tempdir().unwrap();
     let index = Index::open(dir.path(), CACHE).unwrap();
-    let mut other = sample();
+    let mut other = Map::clone(&sample());
     other.apply(9, &entry(Kind::Events, 2, 0, 1, ""));
     other.apply(9, &entry(Kind::Session, 3, 0, 1, "gone"));
-    index.add(&other, &covered(false)).unwrap();
+    index.add(&Arc::new(other), &covered(false)).unwrap();
     assert!(index.reconcile(&sample(), &covered(false), |_, _| ()).unwrap() > 0);
     assert_eq!(index.reconcile(&sample(), &covered(false), |_, _| ()).unwrap(), 0);
     assert_eq!(index.find("gone").unwrap(), None);
@@ -85,7 +88,7 @@ fn a_deleted_session_leaves_the_catalog() {
     index.add(&sample(), &covered(false)).unwrap();
     let mut recent = Map::default();
     recent.apply(2, &entry(Kind::Tombstone, 1, 0, 50, ""));
-    index.add(&recent, &covered(false)).unwrap();
+    index.add(&Arc::new(recent), &covered(false)).unwrap();
     assert_eq!(index.find("b").unwrap(), None);
     assert_eq!(index.session(1).unwrap(), None);
 }

@@ -30,7 +30,9 @@ const LAST_WRITE: Duration = Duration::from_secs(5);
 #[derive(Default)]
 pub(crate) struct Ledger {
     /// What the index does not hold; all, if there is no index.
-    pub(crate) recent: Map,
+    pub(crate) recent: Arc<Map>,
+    /// How many records were written since it was folded into the index.
+    pub(crate) fresh: usize,
     pub(crate) claims: HashMap<SessionId, Arc<Claim>>,
     pub(crate) last_session: u64,
     pub(crate) index: Option<Arc<Index>>,
@@ -163,7 +165,7 @@ impl Core {
                 stored.tail_serial = session.tail.as_ref().map_or(0, |tail| tail.serial);
             }
         }
-        ledger.recent = found.map;
+        ledger.recent = Arc::new(found.map);
         ledger.folds += 1;
         Ok(writer)
     }
@@ -177,7 +179,7 @@ impl Core {
         tracing::error!(dir = %self.dir.display(), %error, "the store goes on without its index");
         let found = recover(self.disk.as_ref(), &self.dir, &self.store, Depth::Footers)
             .map_err(|error| store_error(&self.dir, error))?;
-        ledger.recent = found.map;
+        ledger.recent = Arc::new(found.map);
         ledger.folds += 1;
         Ok(())
     }
@@ -247,8 +249,15 @@ impl Core {
         if self.ledger().recent.sessions.contains_key(&number) {
             return Ok(());
         }
-        if let Some(session) = self.session(number)? {
-            self.ledger().recent.sessions.entry(number).or_insert(session.without_blocks());
+        let head = self.consult(
+            |index| index.head(number),
+            |ledger, indexed| {
+                indexed.flatten().filter(|_| !ledger.recent.deleted.contains(&number))
+            },
+        )?;
+        if let Some(head) = head {
+            let mut ledger = self.ledger();
+            Arc::make_mut(&mut ledger.recent).sessions.entry(number).or_insert(head);
         }
         Ok(())
     }
@@ -437,15 +446,18 @@ impl Core {
                 last_session: ledger.last_session,
                 clean,
             };
-            (ledger.recent.clone(), Arc::clone(index), covered)
+            (Arc::clone(&ledger.recent), Arc::clone(index), covered)
         };
         // The thread that writes the journal is the only one that changes the ledger's map, and it
         // is the one that waits here.
-        if let Err(error) = index.add(&recent, &covered) {
+        let added = index.add(&recent, &covered);
+        drop(recent);
+        if let Err(error) = added {
             return self.lose_index(&error);
         }
         let mut ledger = self.ledger();
-        ledger.recent = Map { last_session: ledger.last_session, ..Map::default() };
+        ledger.recent = Map { last_session: ledger.last_session, ..Map::default() }.into();
+        ledger.fresh = 0;
         ledger.folds += 1;
         Ok(())
     }

@@ -14,6 +14,9 @@ use super::failure::store_error;
 use super::job::{Item, Job, Outcome};
 use crate::journal::{Record, Urgency, Writer};
 
+/// How many records the ledger tells of, beside the index, before it is folded: some MiB.
+const FRESH_RECORDS_MAX: usize = 32 << 10;
+
 /// What the desk tells its committer after each batch of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Report {
@@ -144,8 +147,10 @@ impl Desk {
             Ok(written) => {
                 let mut ledger = self.core.ledger();
                 ledger.last_session = plan.last_session;
+                ledger.fresh += written.entries.len();
+                let recent = Arc::make_mut(&mut ledger.recent);
                 for entry in &written.entries {
-                    ledger.recent.apply(written.segment, entry);
+                    recent.apply(written.segment, entry);
                 }
                 drop(ledger);
                 for planned in plan.sessions.into_values() {
@@ -284,6 +289,9 @@ impl Desk {
         let Some(writer) = &mut self.writer else { return Err(StoreError::Closed) };
         let synced = writer.sync();
         self.settle_moves();
+        if synced.is_ok() {
+            self.settle_backlog();
+        }
         synced.map(|_| ()).map_err(|error| {
             tracing::warn!(%error, "a sync failed; the batch is kept, and the next flush tries again");
             store_error(&self.core.dir, error)
@@ -296,7 +304,8 @@ impl Desk {
         for moved in writer.take_moved() {
             let mut ledger = self.core.ledger();
             let (from, to) = (moved.offset, moved.to_offset);
-            ledger.recent.relocate(moved.segment, from, moved.to_segment, to);
+            let recent = Arc::make_mut(&mut ledger.recent);
+            recent.relocate(moved.segment, from, moved.to_segment, to);
         }
     }
 
@@ -310,13 +319,27 @@ impl Desk {
         }
     }
 
+    /// So is a ledger that has grown: a segment of small sessions has many of them. Nothing is unsynced,
+    /// so no record moves any more.
+    fn settle_backlog(&mut self) {
+        let Some(writer) = &mut self.writer else { return };
+        let is_due = {
+            let ledger = self.core.ledger();
+            ledger.index.is_some() && ledger.fresh >= FRESH_RECORDS_MAX
+        };
+        if is_due && let Err(error) = self.core.fold(writer, false) {
+            tracing::error!(%error, "the index could not be given up cleanly");
+        }
+    }
+
     fn close(&mut self) -> Outcome {
         let Some(mut writer) = self.writer.take() else { return Ok(()) };
         let sealed = writer.seal().map_err(|error| store_error(&self.core.dir, error));
         for moved in writer.take_moved() {
             let mut ledger = self.core.ledger();
             let (from, to) = (moved.offset, moved.to_offset);
-            ledger.recent.relocate(moved.segment, from, moved.to_segment, to);
+            let recent = Arc::make_mut(&mut ledger.recent);
+            recent.relocate(moved.segment, from, moved.to_segment, to);
         }
         // Clean only if the journal ends in a footer: an unsealed one is read when it is opened.
         let clean = sealed.is_ok() && writer.is_sealed();

@@ -9,8 +9,8 @@
 //! When the committer dies, a `Keeper` starts the next one, which gets all jobs that are unanswered;
 //! so an append may be done twice, which is why equal events are no error.
 //!
-//! The **index** (sled) is a cache, written when a segment is sealed and on [`Store::close`]. It is
-//! believed after a clean close; otherwise it is compared with the journal and corrected.
+//! The **index** (sled) is a cache, written when a segment is sealed, when many records are not in it,
+//! and on [`Store::close`]. It is believed after a clean close; otherwise it is compared with the journal and corrected.
 //!
 //! Bytes that are with the committer and not written are bounded
 //! ([`JournalStoreConfig::waiting_bytes`]): calls beyond wait their turn, in the order of the calls.

@@ -33,7 +33,7 @@ pub(crate) fn open(
         if index.mark(&dirty).is_ok() {
             writer.resume_at(covered.next_segment, covered.next_batch);
             let ledger = Ledger {
-                recent: Map { last_session: covered.last_session, ..Map::default() },
+                recent: Map { last_session: covered.last_session, ..Map::default() }.into(),
                 last_session: covered.last_session,
                 index: Some(Arc::clone(index)),
                 ..Ledger::default()
@@ -75,7 +75,7 @@ pub(crate) fn open(
     });
     let mut ledger = ledger_of(found, index.clone());
     if index.is_some() {
-        ledger.recent = Map { last_session: ledger.last_session, ..Map::default() };
+        ledger.recent = Map { last_session: ledger.last_session, ..Map::default() }.into();
     }
     Ok(Core::new(disk, dir, journal, writer, ledger))
 }
@@ -83,7 +83,7 @@ pub(crate) fn open(
 fn ledger_of(found: Recovered, index: Option<Arc<Index>>) -> Ledger {
     Ledger {
         last_session: found.map.last_session,
-        recent: found.map,
+        recent: found.map.into(),
         damages: found.damages,
         index,
         ..Ledger::default()

@@ -105,7 +105,7 @@ pub(crate) fn view(
     let store = read_format(disk.as_ref(), dir).map_err(fail)?.store;
     let found = recover(disk.as_ref(), dir, &store, depth).map_err(fail)?;
     let ledger = Ledger {
-        recent: found.map.clone(),
+        recent: found.map.clone().into(),
         damages: found.damages.clone(),
         last_session: found.map.last_session,
         ..Ledger::default()

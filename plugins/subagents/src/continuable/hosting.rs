@@ -9,12 +9,13 @@ use super::{CONTINUATIONS_SERVICE, Continuations, machine::Input, tools};
 use crate::{ChildProviders, Slots};
 
 impl Continuations {
-    /// Offers the service and its tools, if the harness has a store, until the plugin's scope closes:
+    /// Offers the service, if the harness has a store, and its tools if models start such children, until the plugin's scope closes:
     /// then all children are disposed, and what they had not claimed stays in their logs.
     pub(crate) fn host(
         ctx: &PluginContext,
         providers: ChildProviders,
         slots: Slots,
+        by_models: bool,
     ) -> Result<(), Failure> {
         let world = ctx.world()?;
         if world.store.is_none() {
@@ -46,7 +47,7 @@ impl Continuations {
         ctx.tie(world.hooks.disposed.add(&world.scope, move |agent| {
             gone.0.input(Input::Gone { agent: agent.id().clone() });
         })?)?;
-        tools::register(ctx, &service)?;
+        tools::register(ctx, &service, by_models)?;
         ctx.services.provide(&ctx.scope, CONTINUATIONS_SERVICE, Arc::new(service))?;
         Ok(())
     }

@@ -41,9 +41,9 @@ pub(super) fn start(
 }
 
 async fn outcome(providers: &ChildProviders, provider: &str, request: ChildRequest) -> JobOutcome {
-    let cancel = request.cancel.clone();
+    let (cancel, parent) = (request.cancel.clone(), request.parent.scope().clone());
     let run = match providers.start(provider, request).await {
-        Ok(run) => DisposedOnDrop::new(run),
+        Ok(run) => DisposedOnDrop::new(run, parent),
         Err(error) if cancel.is_cancelled() && error.code() == "ABORTED" => {
             return JobOutcome::killed();
         }

@@ -4,7 +4,11 @@ use playhouse_messages::content::ContentBlock;
 use playhouse_plugin_api::tool::{ToolError, ToolOutput};
 use serde_json::json;
 
-use crate::{ChildProviders, ChildRequest, ChildResult, StopReason, run::DisposedOnDrop};
+use crate::{
+    ChildProviders, ChildRequest, ChildResult, StopReason,
+    group::{stopped_code, told},
+    run::DisposedOnDrop,
+};
 
 const NO_TEXT: &str = "(the sub-agent completed without a text answer)";
 
@@ -16,7 +20,8 @@ pub(super) async fn run(
     label: &str,
     request: ChildRequest,
 ) -> Result<ToolOutput, ToolError> {
-    let run = DisposedOnDrop::new(providers.start(provider, request).await?);
+    let parent = request.parent.scope().clone();
+    let run = DisposedOnDrop::new(providers.start(provider, request).await?, parent);
     let id = run.id().clone();
     let result = run.result().await;
     let disposed = run.dispose().await;
@@ -36,7 +41,7 @@ pub(super) async fn run(
             if let Err(failure) = disposed {
                 text = format!("{text}\nDisposal failed: {failure}");
             }
-            failed(code(&result.stop_reason), text)
+            failed(stopped_code(&result.stop_reason), text)
         }
         (Err(failure), Ok(())) => failed(&failure.code, format!("{who} failed: {failure}")),
         (Err(failure), Err(disposal)) => {
@@ -46,27 +51,9 @@ pub(super) async fn run(
     }
 }
 
-fn code(reason: &StopReason) -> &'static str {
-    match reason {
-        StopReason::Completed => "SUBAGENT_DISPOSAL",
-        StopReason::Aborted => "SUBAGENT_ABORTED",
-        StopReason::MaxTokens => "SUBAGENT_MAX_TOKENS",
-        StopReason::Refusal => "SUBAGENT_REFUSED",
-        StopReason::Error => "SUBAGENT_FAILED",
-        StopReason::Other(_) => "SUBAGENT_STOPPED",
-    }
-}
-
 /// A headline by the stop reason, then the diagnostic, then what there is of an answer.
 fn report(result: &ChildResult) -> String {
-    let mut text = match &result.stop_reason {
-        StopReason::Completed => "completed".to_owned(),
-        StopReason::Aborted => "was cancelled".to_owned(),
-        StopReason::Error => "failed".to_owned(),
-        StopReason::MaxTokens => "hit its output token limit".to_owned(),
-        StopReason::Refusal => "declined the task".to_owned(),
-        StopReason::Other(other) => format!("ended abnormally ({other})"),
-    };
+    let mut text = told(&result.stop_reason);
     if let Some(diagnostic) = &result.diagnostic {
         text = format!("{text}\nDiagnostic: {diagnostic}");
     }

@@ -4,6 +4,7 @@
 //! child; in the background it answers at once, and the child goes on.
 
 mod background;
+mod continued;
 mod foreground;
 mod mount;
 mod wording;
@@ -23,7 +24,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 pub use self::mount::mount_tool;
-use crate::{Capabilities, ChildError, ChildOptions, ChildProviders, ChildRequest};
+use crate::{ChildError, ChildOptions, ChildProvider, ChildProviders, ChildRequest, Continuations};
 
 /// The tool's name unless told otherwise.
 pub const TOOL_NAME_DEFAULT: &str = "subagent";
@@ -57,6 +58,9 @@ pub enum Background {
     /// for it while the plugin `jobs` is there.
     #[default]
     OneShot,
+    /// The child goes on after its call, can be sent to again, and tells its parent when it settles; so
+    /// the model is told to prefer the background. For that while the harness has a store.
+    Continuable,
 }
 
 /// The deepest that a child of a tool may stand. An agent's own limit counts all the same.
@@ -98,12 +102,16 @@ impl ToolConfig {
     }
 
     /// What is wrong with it for a provider that can do this.
-    fn check_for(&self, can: Capabilities) -> Result<(), ChildError> {
+    fn check_for(&self, provider: &dyn ChildProvider) -> Result<(), ChildError> {
+        let can = provider.capabilities();
         let lacks = |what| Err(self.fault(&format!("{what} is more than its provider can do")));
         match self.max_depth {
             DepthLimit::At(_) if !can.depth_limit => lacks("a depth that is not provider-managed"),
             _ if self.tool_filter.is_some() && !can.tool_filter => lacks("a tool filter"),
             _ if self.persona.is_some() && !can.persona => lacks("a persona"),
+            _ if self.background == Background::Continuable && !provider.is_continuable() => {
+                lacks("a child that can be continued")
+            }
             _ => Ok(()),
         }
     }
@@ -148,6 +156,7 @@ struct Delegation {
 #[derive(Clone)]
 enum Behind {
     Jobs(Arc<Jobs>),
+    Continuations(Arc<Continuations>),
 }
 
 impl Delegation {
@@ -187,7 +196,8 @@ impl Tool for Delegation {
                 return Err(ToolError::new("only an agent can delegate to a sub-agent"));
             };
             let call: Delegated = serde_json::from_value(args)?;
-            match (call.run_in_background.unwrap_or(false), background) {
+            let by_default = matches!(background, Some(Behind::Continuations(_)));
+            match (call.run_in_background.unwrap_or(by_default), background) {
                 (false, _) => {
                     let label = call.description.clone();
                     let request = config.request(parent, call, run.cancel().clone());
@@ -195,6 +205,11 @@ impl Tool for Delegation {
                 }
                 (true, Some(Behind::Jobs(jobs))) => {
                     background::start(&jobs, providers, &config, parent, call)
+                }
+                (true, Some(Behind::Continuations(continuations))) => {
+                    let label = call.description.clone();
+                    let request = config.request(parent, call, run.cancel().clone());
+                    continued::start(&continuations, &config.provider, label, request).await
                 }
                 (true, None) => {
                     let text =

@@ -11,8 +11,8 @@ use playhouse_plugin_api::{
     world::World,
 };
 
-use super::{Background, Behind, Delegation, ToolConfig};
-use crate::{ChildProvider, ChildProviders};
+use super::{Background, Behind, Delegation, ToolConfig, wording};
+use crate::{CONTINUATIONS_SERVICE, ChildProvider, ChildProviders};
 
 /// Registers a delegation tool for all agents, for as long as the plugin's scope is open and the
 /// provider is there: it comes and goes with it, and is worded by it.
@@ -63,7 +63,7 @@ struct Mounted {
     provider: Arc<dyn ChildProvider>,
     /// Which provision of the service behind `run_in_background` it was made with.
     behind: Option<ServiceInstance>,
-    registration: Registration,
+    registrations: Vec<Registration>,
 }
 
 impl Mount {
@@ -83,12 +83,22 @@ impl Mount {
         self.unmount(&mut mounted);
         // What closes the scope takes the tool out behind this lock.
         let Some(provider) = provider.filter(|_| self.scope.is_open()) else { return Ok(()) };
-        self.config.check_for(provider.capabilities())?;
+        self.config.check_for(&*provider)?;
         let (config, providers) = (self.config.clone(), self.providers.clone());
         let inherits = provider.inherits_parent_context();
+        let guided = matches!(behind, Some(Behind::Continuations(_)));
         let tool = Arc::new(Delegation::new(config, providers, inherits, behind));
-        let registration = self.world.tools.registry().register(&self.world.scope, tool)?;
-        *mounted = Some(Mounted { provider, behind: instance, registration });
+        let world = &self.world;
+        let registration = world.tools.registry().register(&world.scope, tool)?;
+        let tool = mounted.insert(Mounted {
+            provider,
+            behind: instance,
+            registrations: vec![registration],
+        });
+        if guided {
+            let section = wording::section(&self.config.name);
+            tool.registrations.push(world.prompts.section(&world.scope, section)?);
+        }
         Ok(())
     }
 
@@ -100,7 +110,7 @@ impl Mount {
 
     fn unmount(&self, mounted: &mut Option<Mounted>) {
         if let Some(tool) = mounted.take() {
-            tool.registration.remove();
+            tool.registrations.iter().for_each(Registration::remove);
         }
     }
 
@@ -111,6 +121,10 @@ impl Mount {
             Background::OneShot => {
                 let jobs = services.get::<Jobs>(JOBS_SERVICE).map(Behind::Jobs);
                 (jobs.as_ref().and_then(|_| services.instance(JOBS_SERVICE)), jobs)
+            }
+            Background::Continuable => {
+                let service = services.get(CONTINUATIONS_SERVICE).map(Behind::Continuations);
+                (service.as_ref().and_then(|_| services.instance(CONTINUATIONS_SERVICE)), service)
             }
         }
     }

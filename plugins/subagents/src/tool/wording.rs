@@ -1,6 +1,7 @@
 //! What the model is told of a delegation tool.
 
 use playhouse_messages::config::ToolSchema;
+use playhouse_plugin_api::prompt::Section;
 use serde_json::json;
 
 use super::Behind;
@@ -20,6 +21,23 @@ const AS_A_JOB: &str = "\
 Return at once with the id of a job, and let the sub-agent work on meanwhile. Default false: the \
 call returns the answer.";
 
+const AS_CONTINUABLE: &str = "\
+Let the sub-agent work on while you do; you are told when it is done, and can send to it again. \
+Default true. With false the call returns the answer.";
+
+const GUIDANCE: &str = "\
+Sub-agents that `{name}` starts run in the background unless you say otherwise: start those that do \
+not depend on each other together, and go on with your own work. Ask for the foreground only if your \
+next action needs the result. You are told when each is done, so do not wait by asking.";
+
+/// Where the guidance on tools whose children can be continued stands.
+const GUIDANCE_ORDER: f64 = 116.5;
+
+/// What the prompt says of a tool whose children can be continued.
+pub(super) fn section(name: &str) -> Section {
+    Section::text(format!("tool:{name}"), GUIDANCE_ORDER, GUIDANCE.replace("{name}", name))
+}
+
 pub(super) fn schema(name: &str, inherits: bool, background: Option<&Behind>) -> ToolSchema {
     let text = |description: &str| json!({"type": "string", "description": description});
     let mut parameters = json!({
@@ -33,6 +51,7 @@ pub(super) fn schema(name: &str, inherits: bool, background: Option<&Behind>) ->
     if let Some(behind) = background {
         let told = match behind {
             Behind::Jobs(_) => AS_A_JOB,
+            Behind::Continuations(_) => AS_CONTINUABLE,
         };
         parameters["properties"]["run_in_background"] =
             json!({"type": "boolean", "description": told});

@@ -8,6 +8,13 @@ mod child;
 mod closing;
 mod words;
 
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use playhouse_messages::{event::Seq, id::SessionId};

@@ -1,6 +1,6 @@
 //! The tools by which models talk to continuable children, and these to their parents.
 //!
-//! All agents of the harness see `send_message`, `interrupt_agent`, `list_agents` and `wait_agent`; `report` is in
+//! Where a delegation tool starts such children, all agents of the harness see `send_message`, `interrupt_agent`, `list_agents` and `wait_agent`; `report` is in
 //! the scope of continuable children alone, and so exempt from their tool filters. None of them is
 //! parallel: they change what the caller owns, or wait for it.
 
@@ -28,9 +28,18 @@ pub use self::{
 };
 use super::{Continuations, ReportDelivery};
 
-/// Registers all of them until the plugin's scope closes.
-pub(super) fn register(ctx: &PluginContext, service: &Continuations) -> Result<(), Failure> {
+/// Registers them until the plugin's scope closes: those of parents only if models start such children,
+/// since without any they would but cost tokens.
+pub(super) fn register(
+    ctx: &PluginContext,
+    service: &Continuations,
+    by_models: bool,
+) -> Result<(), Failure> {
     let world = ctx.world()?;
+    report::contribute(ctx, &world, service, ReportDelivery::NextStep)?;
+    if !by_models {
+        return Ok(());
+    }
     let tools: [Arc<dyn Tool>; 4] = [
         send_tool(service.clone()),
         interrupt_tool(service.clone()),
@@ -40,7 +49,6 @@ pub(super) fn register(ctx: &PluginContext, service: &Continuations) -> Result<(
     for tool in tools {
         ctx.tie(world.tools.registry().register(&world.scope, tool)?)?;
     }
-    report::contribute(ctx, &world, service, ReportDelivery::NextStep)?;
     Ok(())
 }
 
