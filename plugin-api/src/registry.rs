@@ -220,7 +220,7 @@ impl AgentRegistry {
 
     /// Whether an agent has this id, or a creation under way.
     pub fn is_taken(&self, id: &SessionId) -> bool {
-        self.read().entries.contains_key(id)
+        self.read().table.get(id).is_some()
     }
 
     /// The agent of this id, live or still being made: for its supervisors.

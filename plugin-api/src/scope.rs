@@ -178,7 +178,7 @@ impl Scope {
     pub(crate) fn registered_since(&self, mark: u64) -> usize {
         let unwind = self.unwind();
         let steps = unwind.iter().flat_map(|unwind| &unwind.steps);
-        steps.filter(|(key, _)| *key >= mark).count()
+        steps.filter(|(key, _)| **key >= mark).count()
     }
 
     /// How many tasks run in it.

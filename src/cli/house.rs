@@ -130,7 +130,7 @@ pub async fn open(
         builder = builder.hibernation(policy);
     }
     for agent in &config.agents {
-        builder = builder.blueprint(blueprint_name(agent), blueprint(agent));
+        builder = builder.blueprint(blueprint_name(agent), blueprint(agent, config.budget));
     }
     if let Some(calls) = config.max_parallel_tool_calls {
         builder = builder.max_parallel_tool_calls(calls);
@@ -322,8 +322,8 @@ pub fn blueprint_name(agent: &AgentConfig) -> String {
 /// What an agent of the config is made from, at first and whenever it wakes. A route that was declared
 /// is declared to the session that the entry names, once a process: later choices outlive a
 /// hibernation.
-fn blueprint(agent: &AgentConfig) -> Blueprint {
-    let options = options(agent);
+fn blueprint(agent: &AgentConfig, budget: Option<Budget>) -> Blueprint {
+    let options = options(Some(agent), budget);
     let declared = agent.model.is_some().then(|| options.model.clone()).flatten();
     let blueprint = Blueprint::new(options);
     let (Some(choice), Some(session)) = (declared, agent.session.id()) else { return blueprint };
@@ -340,7 +340,11 @@ fn blueprint(agent: &AgentConfig) -> Blueprint {
 /// # Errors
 ///
 /// If the store cannot be read.
-pub async fn of_config(harness: &Harness, agent: &AgentConfig) -> Result<NewAgent, CliError> {
+pub async fn of_config(
+    harness: &Harness,
+    agent: &AgentConfig,
+    budget: Option<Budget>,
+) -> Result<NewAgent, CliError> {
     let name = blueprint_name(agent);
     let stored = match (agent.session.id(), &harness.world().store) {
         (Some(id), Some(store)) => store.stat(&SessionId::from(id)).await?,
@@ -349,7 +353,7 @@ pub async fn of_config(harness: &Harness, agent: &AgentConfig) -> Result<NewAgen
     if stored.is_none_or(|stored| stored.header.blueprint.as_ref() == Some(&name)) {
         return Ok(NewAgent::blueprint(name));
     }
-    let new = NewAgent::new(options(agent));
+    let new = NewAgent::new(options(Some(agent), budget));
     Ok(if agent.model.is_some() { declaring(new) } else { new })
 }
 

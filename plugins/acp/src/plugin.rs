@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::chunk::Failure;
 use playhouse_plugin_api::plugin::{Plugin, PluginContext};
-use playhouse_subagents::{ChildProviders, SUBAGENTS_SERVICE, ToolConfig, subagent_tool};
+use playhouse_subagents::{ChildProviders, DepthLimit, SUBAGENTS_SERVICE, ToolConfig, mount_tool};
 
 use crate::{AcpConfig, AcpProvider};
 
@@ -60,16 +60,16 @@ impl Plugin for AcpAgents {
     fn setup(&self, ctx: PluginContext) -> BoxFuture<'static, Result<(), Failure>> {
         let agents = self.0.clone();
         async move {
-            let world = ctx.world()?;
+            let ids = ctx.world()?.ids.clone();
             let providers = ctx.services.require::<ChildProviders>(SUBAGENTS_SERVICE)?;
             for (config, tool) in agents {
-                let provider = AcpProvider::new(&config, world.ids.clone())?;
+                let provider = AcpProvider::new(&config, ids.clone())?;
                 providers.register(&ctx.scope, Arc::new(provider))?;
                 let Some(name) = tool else { continue };
                 let mut tool = ToolConfig::new(config.name);
                 tool.name = name;
-                let tool = subagent_tool((*providers).clone(), tool);
-                ctx.tie(world.tools.registry().register(&world.scope, tool)?)?;
+                tool.max_depth = DepthLimit::ProviderManaged;
+                mount_tool(&ctx, &providers, tool)?;
             }
             Ok(())
         }

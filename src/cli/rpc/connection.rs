@@ -274,7 +274,7 @@ impl Server {
         if let Some(model) = &options.model {
             self.desk.providers.check(&model.provider)?;
         }
-        let new = house::of_config(&self.desk.harness, agent).await?;
+        let new = house::of_config(&self.desk.harness, agent, self.desk.budget).await?;
         let new = new.cwd(house::working_dir(agent.cwd.as_deref())?);
         let made = house::enter(&self.desk.harness, &agent.session, Some(&agent.id), new).await?;
         self.told.joined(&made).await;

@@ -41,6 +41,8 @@ impl MakeParams {
             && self.max_tokens.is_none()
             && self.max_steps.is_none()
             && self.max_depth.is_none()
+            && self.budget.is_none()
+            && self.tree_budget.is_none()
     }
 }
 
