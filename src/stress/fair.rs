@@ -80,7 +80,7 @@ pub async fn run_fair(
     progress: &mut (dyn FnMut(&str) + Send),
 ) -> Result<FairReport, Failure> {
     let fair = FairRequests::new(load.requests);
-    let permits = fair.permits();
+    let permits = fair.permits().clone();
     let started = crate::minimal().plugin(fair).start().await;
     let harness = started.map_err(|error| Failure::new(error.code(), error.to_string()))?;
     let measured = measure(load, &harness, &permits, stop, progress).await;
