@@ -5,7 +5,7 @@ mod fork;
 mod hibernation;
 mod images;
 mod presets;
-mod rpc;
+pub mod rpc;
 mod run;
 mod sessions;
 #[cfg(feature = "stress")]
@@ -30,7 +30,7 @@ use tempfile::TempDir;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A directory to run the command in.
-struct House {
+pub struct House {
     dir: TempDir,
 }
 

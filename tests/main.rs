@@ -7,6 +7,7 @@ mod architecture;
 mod breaker;
 mod breaker_chunks;
 mod breaker_models;
+mod budgets;
 mod catalog;
 #[cfg(feature = "stress")]
 mod chaos;

@@ -1,5 +1,6 @@
 //! `playhouse stress`: a fleet under load, and what was lost.
 
+mod fair;
 mod hibernated;
 mod tree;
 
@@ -34,6 +35,9 @@ const LINE_EVERY: Duration = Duration::from_secs(5);
 ///
 /// With `--tree` it grows a tree of agents instead, each with a turn, a tool call and a report, and
 /// says what an agent costs; with `--cancel-at` it then cancels further trees at random moments.
+///
+/// With `--fair` it caps how many requests run at once, and measures the turns of a lone agent alone and
+/// beside one tree of busy agents; only a leaked permit or a failed turn is a fault.
 #[derive(Debug, clap::Args)]
 pub struct Stress {
     /// How many agents.
@@ -74,6 +78,8 @@ pub struct Stress {
     #[command(flatten)]
     tree: tree::TreeArgs,
     #[command(flatten)]
+    fair: fair::FairArgs,
+    #[command(flatten)]
     sleepers: Hibernated,
 }
 
@@ -95,6 +101,9 @@ impl Stress {
     pub async fn run(self) -> Result<Exit, CliError> {
         if self.tree.is_asked_for() {
             return tree::run(self).await;
+        }
+        if self.fair.is_asked_for() {
+            return fair::run(self).await;
         }
         let place = self.place(self.store.as_deref().unwrap_or(Path::new("memory")))?;
         let stop = signals::listen()?;

@@ -16,6 +16,7 @@
 
 mod auditor;
 mod client;
+mod fair;
 mod fleet;
 mod hibernated;
 mod judge;
@@ -33,6 +34,7 @@ use std::time::Duration;
 use playhouse_supervisor::{plugin_host::RestartLimits, restart_policy::RestartPolicy};
 
 pub use self::{
+    fair::{FairLoad, FairReport, run_fair},
     hibernated::{HibernatedLoad, HibernatedReport, hibernated, resident_bytes},
     place::Place,
     report::{Fault, Progress, Report},

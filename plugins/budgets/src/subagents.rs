@@ -52,7 +52,7 @@ impl House {
         requests: usize,
     ) -> Self {
         let fair = FairRequests::new(requests);
-        let permits = fair.permits();
+        let permits = fair.permits().clone();
         let prices = Prices::new().with("scripted", "any", Price::new(1.0, 2.0));
         let builder = Harness::builder()
             .ids(CountingIds::default())

@@ -12,7 +12,7 @@ use super::{
     methods::{Answer, Server, ok},
     wire::RpcError,
 };
-use crate::cli::{house, presets, providers::DEFAULT_MODEL};
+use crate::cli::{house, presets};
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

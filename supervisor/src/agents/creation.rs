@@ -26,7 +26,6 @@ use playhouse_messages::{
 };
 use playhouse_plugin_api::{
     agent::{Agent, AgentCell, AgentParts, Disposal},
-    budget::{Account, BUDGETS_SERVICE, BudgetError, LiveChild, Opening, Prices, Spent},
     cancel::CancelToken,
     creation::{AgentHandle, NewAgent},
     fork::ForkPoint,
@@ -42,6 +41,7 @@ use super::{
     blueprint,
     disposal::{self, store_failure},
     maker::{Maker, shutting_down},
+    standing::{Standing, take_place},
 };
 
 /// What the session of a new agent is made from.
@@ -76,7 +76,7 @@ pub(super) struct Prepared {
 pub(super) struct Creation<'a> {
     pub(super) maker: &'a Maker,
     pub(super) id: SessionId,
-    owner: Scope,
+    pub(super) owner: Scope,
     cancel: CancelToken,
 }
 
@@ -296,28 +296,14 @@ impl Creation<'_> {
     ) -> Result<Agent, Failure> {
         let world = &self.maker.world;
         let Prepared { core, handle, stored, inherited_event_count } = prepared;
-        let scope = new.within.as_ref().unwrap_or(&self.owner);
-        let scope = match scope.child(self.id.as_str()) {
-            Ok(scope) => scope,
-            Err(closed) => {
+        let stands = self.standing(&new, from, &core, inherited_event_count);
+        let Standing { scope, runtime_parent, account, place } = match stands {
+            Ok(stands) => stands,
+            Err(failure) => {
                 if let Some(handle) = handle {
                     self.give_back(handle).await;
                 }
-                return Err(Failure::new(closed.code(), closed.to_string()));
-            }
-        };
-        let runtime_parent =
-            new.runtime_parent.clone().or_else(|| core.header().delegated_by().cloned());
-        let opened =
-            self.account(&new, from, &core, inherited_event_count, runtime_parent.as_ref());
-        let (account, place) = match opened {
-            Ok(opened) => opened,
-            Err(refused) => {
-                scope.close();
-                if let Some(handle) = handle {
-                    self.give_back(handle).await;
-                }
-                return Err(refused.into());
+                return Err(failure);
             }
         };
         let known = world.known.clone();
@@ -346,7 +332,7 @@ impl Creation<'_> {
         }));
         reservation.made(&agent);
         let adopted = async {
-            attach(&agent, place)?;
+            take_place(&agent, place)?;
             self.adopt(&agent).await
         };
         let brought_up = match adopted.await {
@@ -364,36 +350,6 @@ impl Creation<'_> {
         // The id stays taken until everything that was made for it is released.
         drop(reservation);
         brought_up.map(|()| agent)
-    }
-
-    /// What the agent spends from, and its place among those that live below others.
-    fn account(
-        &self,
-        new: &NewAgent,
-        from: CreatedFrom,
-        core: &SessionCore,
-        inherited: u64,
-        runtime_parent: Option<&SessionId>,
-    ) -> Result<(Option<Arc<Account>>, LiveChild), BudgetError> {
-        let world = &self.maker.world;
-        let prices = world.services.get::<Prices>(BUDGETS_SERVICE);
-        let spent = match (from, &prices) {
-            (CreatedFrom::Resume, Some(prices)) => {
-                let own = core.log().range(inherited..core.log().len());
-                Spent::fold(own.map(|event| &**event), prices)
-            }
-            _ => Spent::default(),
-        };
-        let choice = core.state().selection().next().or(new.options.model.as_ref()).cloned();
-        Account::open(Opening {
-            id: self.id.clone(),
-            budget: new.options.budget,
-            tree_budget: new.options.tree_budget,
-            parent: runtime_parent.and_then(|id| world.agents.made(id)).as_ref(),
-            prices,
-            choice,
-            spent,
-        })
     }
 
     async fn adopt(&self, agent: &Agent) -> Result<(), Failure> {
@@ -473,17 +429,6 @@ impl Creation<'_> {
             tracing::warn!(agent = %agent.id(), %failure, "a failed creation left something behind");
         }
     }
-}
-
-/// The agent takes its place among those that spend, until its scope closes.
-fn attach(agent: &Agent, place: LiveChild) -> Result<(), Failure> {
-    if let Some(account) = agent.account() {
-        account.attach(agent)?;
-    }
-    if !place.is_empty() {
-        agent.scope().on_close(move || drop(place))?;
-    }
-    Ok(())
 }
 
 /// Gives a claim back by which nothing was written.

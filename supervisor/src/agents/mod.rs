@@ -10,4 +10,5 @@ pub mod disposal;
 mod forking;
 pub mod maker;
 pub mod root;
+mod standing;
 pub mod supervisor;

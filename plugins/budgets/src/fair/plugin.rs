@@ -32,10 +32,10 @@ use super::{Caps, Permits};
 /// let permits = fair.permits();
 /// assert_eq!((permits.held(), permits.waiting()), (0, 0));
 /// ```
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct FairRequests {
     caps: Caps,
-    permits: std::sync::OnceLock<Permits>,
+    permits: Permits,
 }
 
 impl FairRequests {
@@ -46,20 +46,19 @@ impl FairRequests {
 
     /// Under these caps, all positive.
     pub fn capped(caps: Caps) -> Self {
-        Self { caps, ..Self::default() }
+        Self { permits: Permits::new(caps.clone()), caps }
     }
 
     /// And at most so many of this provider; positive.
     #[must_use]
     pub fn provider(mut self, provider: impl Into<String>, requests: usize) -> Self {
         self.caps.providers.insert(provider.into(), requests);
-        self.permits = Default::default();
-        self
+        Self::capped(self.caps)
     }
 
     /// The permits, to see how many are held.
-    pub fn permits(&self) -> Permits {
-        self.permits.get_or_init(|| Permits::new(self.caps.clone())).clone()
+    pub fn permits(&self) -> &Permits {
+        &self.permits
     }
 
     fn check(&self) -> Result<(), Failure> {
@@ -78,7 +77,7 @@ impl Plugin for FairRequests {
     }
 
     fn setup(&self, ctx: PluginContext) -> BoxFuture<'static, Result<(), Failure>> {
-        let (checked, permits) = (self.check(), self.permits());
+        let (checked, permits) = (self.check(), self.permits.clone());
         async move {
             checked?;
             let world = ctx.world()?;
