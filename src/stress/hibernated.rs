@@ -46,7 +46,8 @@ pub struct HibernatedReport {
     pub agents: usize,
     /// How long it took to make them, give each its turn, and put them to sleep.
     pub making: Duration,
-    /// Bytes of memory that the process held before the first agent; `None` where it cannot be told.
+    /// Bytes of memory that the process held before the first agent, once so many as live at a time
+    /// had come and gone; `None` where it cannot be told.
     pub memory_before: Option<u64>,
     /// And when all were asleep.
     pub memory_after: Option<u64>,
@@ -101,9 +102,16 @@ pub async fn hibernated(
     let registered = harness.world().models.register(["scripted"], Arc::new(model));
     let _ = registered.map_err(|error| Failure::new(error.code(), error.to_string()))?;
 
-    let mut report = HibernatedReport { memory_before: resident_bytes(), ..Default::default() };
+    // As many as live at once come first, so that what they all share, code and all, is there.
+    let mut report = HibernatedReport::default();
+    put_to_sleep(load, "warm-up", load.live, &harness, stop, &mut report, &mut |_| ()).await;
+    report = HibernatedReport {
+        memory_before: resident_bytes(),
+        faults: report.faults,
+        ..HibernatedReport::default()
+    };
     let began = Instant::now();
-    put_to_sleep(load, &harness, stop, &mut report, progress).await;
+    put_to_sleep(load, SLEEPER, load.agents, &harness, stop, &mut report, progress).await;
     report.making = began.elapsed();
     report.memory_after = resident_bytes();
     let left = harness.world().agents.all();
@@ -119,8 +127,8 @@ pub async fn hibernated(
     Ok(report)
 }
 
-fn id(agent: usize) -> SessionId {
-    format!("sleeper-{agent}").into()
+fn id(kind: &str, agent: usize) -> SessionId {
+    format!("{kind}-{agent}").into()
 }
 
 fn note(agent: usize) -> String {
@@ -129,12 +137,14 @@ fn note(agent: usize) -> String {
 
 async fn put_to_sleep(
     load: &HibernatedLoad,
+    kind: &'static str,
+    agents: usize,
     harness: &Harness,
     stop: &CancelToken,
     report: &mut HibernatedReport,
     progress: &mut (dyn FnMut(usize) + Send),
 ) {
-    let mut agents = 0..load.agents;
+    let mut agents = 0..agents;
     let mut falling = JoinSet::new();
     loop {
         while falling.len() < load.live.max(1)
@@ -142,7 +152,7 @@ async fn put_to_sleep(
             && let Some(agent) = agents.next()
         {
             let harness = harness.clone();
-            falling.spawn(async move { (agent, one_turn(&harness, agent).await) });
+            falling.spawn(async move { (agent, one_turn(&harness, kind, agent).await) });
         }
         match falling.join_next().await {
             None => return,
@@ -151,15 +161,15 @@ async fn put_to_sleep(
                 progress(report.agents);
             }
             Some(Ok((agent, Err(failure)))) => {
-                report.faults.push(Fault::of(&id(agent), failure.to_string()));
+                report.faults.push(Fault::of(&id(kind, agent), failure.to_string()));
             }
             Some(Err(fault)) => report.faults.push(Fault::general(fault.to_string())),
         }
     }
 }
 
-async fn one_turn(harness: &Harness, agent: usize) -> Result<(), Failure> {
-    let made = harness.create(NewAgent::blueprint(SLEEPER).id(id(agent))).await?;
+async fn one_turn(harness: &Harness, kind: &str, agent: usize) -> Result<(), Failure> {
+    let made = harness.create(NewAgent::blueprint(SLEEPER).id(id(kind, agent))).await?;
     let outcome = made.prompt(note(agent)).await?;
     if outcome.text != ANSWER {
         let text = format!("the turn ended as {:?} with \"{}\"", outcome.reason, outcome.text);
@@ -182,7 +192,7 @@ async fn wake_some(
             break;
         }
         let agent = rng.usize(0..load.agents);
-        let (key, began) = (id(agent), Instant::now());
+        let (key, began) = (id(SLEEPER, agent), Instant::now());
         let answered = tokio::time::timeout(PATIENCE, harness.prompt(&key, "Which number?"));
         let fault = match answered.await {
             Err(_) => Some("it does not answer".to_owned()),
@@ -195,7 +205,7 @@ async fn wake_some(
                 remembers(harness, agent).await.err()
             }
         };
-        report.faults.extend(fault.map(|fault| Fault::of(&id(agent), fault)));
+        report.faults.extend(fault.map(|fault| Fault::of(&key, fault)));
         report.wakes += 1;
     }
     times.sort_unstable();
@@ -204,7 +214,7 @@ async fn wake_some(
 
 /// Whether all that was said to an agent stands in its log, each once and in order; then it sleeps on.
 async fn remembers(harness: &Harness, agent: usize) -> Result<(), String> {
-    let Some(woken) = harness.agent(&id(agent)) else {
+    let Some(woken) = harness.agent(&id(SLEEPER, agent)) else {
         return Err("it is not live after its answer".to_owned());
     };
     let log = woken.session().log();

@@ -15,7 +15,8 @@ fn an_agent_of_the_config_hibernates_and_a_prompt_wakes_it_also_in_a_later_proce
     assert_eq!(client.call("session/hibernate", json!({"session": "s"})), json!({}));
     assert_eq!(client.call("agent/list", json!({}))["agents"], json!([]));
     let state = |client: &mut Client| {
-        client.call("session/list", json!({}))["sessions"][0]["state"].clone()
+        let listed = client.call("session/list", json!({"where": {"ids": ["s"]}}));
+        listed["sessions"][0]["state"].clone()
     };
     assert_eq!(state(&mut client), "hibernated");
     assert_eq!(client.refusal("session/hibernate", json!({"session": "s"})).1, "AGENT_NOT_FOUND");

@@ -15,7 +15,7 @@ use playhouse::{
     NewAgent, Scope, SessionId, Status,
     messages::event::InboxTarget,
     models::scripted::{Reply, Script, ScriptedAdapter},
-    plugin_api::{agent::Disposal, blueprint::Blueprint},
+    plugin_api::{agent::Disposal, blueprint::Blueprint, store::Store},
     supervisor::hibernation::{Awake, HibernateError, HibernationPolicy},
 };
 use playhouse_stores::{JournalStore, JournalStoreConfig, MemoryStore};
@@ -125,9 +125,9 @@ async fn all_who_want_it_wake_it_once() {
     assert_eq!(texts.len(), 40);
     // Those who stop waiting stop nothing.
     harness.hibernate(&id()).await.unwrap();
-    let given_up = harness.wake(&id());
-    drop(futures::FutureExt::now_or_never(given_up));
-    let woken = soon(harness.wake(&id())).await.unwrap();
+    let id = id();
+    drop(futures::FutureExt::now_or_never(harness.wake(&id)));
+    let woken = soon(harness.wake(&id)).await.unwrap();
     assert_eq!((lives.load(Ordering::SeqCst), woken.status()), (3, Status::Idle));
     harness.shutdown().await.unwrap();
 }
@@ -377,7 +377,7 @@ async fn a_message_with_an_id_of_its_own_is_delivered_once() {
     let (harness, _) = over(MemoryStore::new()).await;
     made(&harness).await;
     harness.hibernate(&id()).await.unwrap();
-    let message = playhouse::Message::user("m-1".into(), "once");
+    let message = playhouse::Message::user("m-1", "once");
     let (target, wake) = (InboxTarget::NextTurn, true);
     let first = harness.deliver(&id(), message.clone(), target, wake).await.unwrap();
     first.agent.outcome(&"m-1".into(), first.from).await.unwrap();

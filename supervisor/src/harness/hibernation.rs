@@ -39,7 +39,7 @@ impl Harness {
     /// [`Harness::prompt`] wake it, handles of the life that is over say `AGENT_HIBERNATED`.
     ///
     /// Input decides: what was sent before this call is accepted first, and an agent that has input
-    /// to run stays awake. Goes on if the future is dropped.
+    /// to run stays awake. One whose turn has ended is awaited to its rest. Goes on if the future is dropped.
     ///
     /// # Errors
     ///

@@ -1,7 +1,10 @@
 //! Falling asleep: senders are held back, the agent is asked, and gone or left alone.
 
 use playhouse_messages::{
-    event::InboxTarget, machine::Status, protocol::AgentMessage, session::InboxEdit,
+    event::{EventBody, InboxTarget},
+    machine::Status,
+    protocol::AgentMessage,
+    session::InboxEdit,
 };
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
@@ -21,6 +24,9 @@ use crate::agents::{
 };
 use playhouse_messages::chunk::Failure;
 
+/// In how many events at the end of a log its last turn's end is looked for; plugins may add some.
+const LAST_EVENTS: u64 = 16;
+
 impl Maker {
     /// Lets an agent hibernate, in a task that goes on if the caller goes.
     pub(crate) async fn hibernate(&self, agent: &Agent) -> Result<(), HibernateError> {
@@ -35,6 +41,10 @@ impl Maker {
 }
 
 async fn fall(world: &World, agent: &Agent) -> Result<(), HibernateError> {
+    if has_ended(agent) {
+        // Its turn has ended, and may not be durable yet.
+        let _ = agent.when_idle().await;
+    }
     // Nobody is held back for what can be seen without.
     let idle = agent.status() == Status::Idle;
     decide(agent, Facts { undurable: 0, ..facts(world, agent, idle) })?;
@@ -67,6 +77,20 @@ async fn fall(world: &World, agent: &Agent) -> Result<(), HibernateError> {
     let _ = pause.actor().stop_and_wait(None, Some(PATIENCE)).await;
     let ended = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await;
     ended.map_err(|failure| HibernateError::Failed { id: agent.id().clone(), failure })
+}
+
+/// Whether the agent is only on its way to rest: its last turn has ended, and no prompt asks for
+/// another.
+fn has_ended(agent: &Agent) -> bool {
+    let view = agent.session().view();
+    let len = view.log.len();
+    let recent: Vec<_> = view.log.range(len.saturating_sub(LAST_EVENTS)..len).collect();
+    let bound = recent.iter().rev().find_map(|event| match event.body {
+        EventBody::TurnEnd(_) => Some(true),
+        EventBody::TurnStart(_) => Some(false),
+        _ => None,
+    });
+    bound == Some(true) && view.inbox.list(InboxTarget::NextTurn).is_empty()
 }
 
 /// Makes the log durable, and a log without events known to the store.
