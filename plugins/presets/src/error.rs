@@ -37,7 +37,7 @@ pub enum PresetError {
         /// The preset.
         id: String,
         /// What refused.
-        failure: Failure,
+        failure: Box<Failure>,
     },
     /// Only a preset of the user's own can be changed.
     #[error("agent preset \"{id}\" belongs to the system; copy it and change the copy")]

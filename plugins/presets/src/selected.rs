@@ -13,13 +13,13 @@ pub const SELECTED_KIND: &str = "agent-preset/selected";
 
 /// The preset of a session: that of the last selection, else that of the header.
 pub fn selected_preset(header: &SessionHeader, log: &Log) -> Option<String> {
-    let selected = log.iter().filter_map(|event| match &event.body {
+    let mut selected = log.iter().rev().filter_map(|event| match &event.body {
         EventBody::Custom { kind, data } if &**kind == SELECTED_KIND => {
             data.get("agentPreset")?.as_str().map(str::to_owned)
         }
         _ => None,
     });
-    selected.last().or_else(|| header.agent_preset.clone())
+    selected.next().or_else(|| header.agent_preset.clone())
 }
 
 /// Whether no turn has begun, so that nothing was produced under the preset.

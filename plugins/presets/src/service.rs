@@ -190,7 +190,7 @@ impl Presets {
         }
         let failed = |code, text: &str| Err(PresetError::Agent(Failure::new(code, text)));
         // A session without any event is nowhere but in its agent: it is made again.
-        if world.store.is_none() && session.log().len() > 0 {
+        if world.store.is_none() && !session.log().is_empty() {
             return failed("NO_STORE", "the session is not stored, and would lose what it holds");
         }
         let Some(maker) = world.maker.get() else {
@@ -213,7 +213,7 @@ impl Presets {
             }
         });
         agent.dispose_keeping_inbox().await.map_err(PresetError::Agent)?;
-        if session.log().len() > 0 {
+        if !session.log().is_empty() {
             Ok(maker.resume(new).await?)
         } else {
             Ok(maker.create(new).await?)
@@ -263,7 +263,8 @@ impl Presets {
         if let Some(Ok(used)) = same.map(|current| current.join()) {
             return Ok(used);
         }
-        let refused = |failure| PresetError::Mount { id: id.to_owned(), failure };
+        let refused =
+            |failure: Failure| PresetError::Mount { id: id.to_owned(), failure: Box::new(failure) };
         let mounted = Generation::mount(&inner.world, &inner.rows, id, composition).await;
         let mounted = mounted.map_err(refused)?;
         let used = mounted.join().map_err(|closed| refused(closed.into()))?;

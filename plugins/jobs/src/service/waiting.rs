@@ -35,9 +35,9 @@ impl Jobs {
         };
         let mut waiting = Waiting { jobs: self, id, given: false };
         let over = async {
-            match running {
-                Some(running) => drop(running.over.subscribe().wait_for(|over| *over).await),
-                None => {}
+            if let Some(running) = running {
+                // The sender is held here.
+                let _ = running.over.subscribe().wait_for(|over| *over).await;
             }
         };
         let aborted = tokio::select! {
