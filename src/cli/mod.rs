@@ -18,6 +18,7 @@ mod signals;
 #[cfg(feature = "sim")]
 mod sim;
 mod stress;
+mod workflow;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,7 @@ enum Command {
     MockModel(mock_model::MockModel),
     CrashTest(crash_test::CrashTest),
     Stress(stress::Stress),
+    Workflow(workflow::Workflow),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
 }
@@ -71,6 +73,7 @@ pub fn main() -> ExitCode {
             Command::MockModel(mock) => mock.run().await,
             Command::CrashTest(test) => test.run().await,
             Command::Stress(stress) => stress.run().await,
+            Command::Workflow(workflow) => workflow.run().await,
             // Its worlds have threads and runtimes of their own, and nothing else runs here.
             #[cfg(feature = "sim")]
             Command::Sim(sim) => sim.run(),

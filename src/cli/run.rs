@@ -22,7 +22,7 @@ use playhouse_stores::StoreKind;
 use playhouse_supervisor::harness::Harness;
 
 use super::{
-    config::{AgentConfig, Config, PLUGINS, SessionChoice},
+    config::{AgentConfig, Config, DEFAULT_PLUGINS, SessionChoice},
     exit::{CliError, EXIT_CODES, Exit},
     follow::{Which, follow},
     house,
@@ -109,7 +109,7 @@ impl Run {
         }
         // The same tools whatever model is asked, so that a job can be compared over routes; a config
         // names its own.
-        let harness = house::open(&config, &plan.providers, &dir, &PLUGINS).await?;
+        let harness = house::open(&config, &plan.providers, &dir, &DEFAULT_PLUGINS).await?;
         let (seen, followers) = follow(harness.world(), Which::New)?;
         #[cfg(unix)]
         let control = {
