@@ -31,4 +31,5 @@ mod tools;
 mod transfer;
 mod turns;
 mod windows;
+mod workflows;
 mod write_behind;
