@@ -36,4 +36,5 @@ mod transfer;
 mod trees;
 mod turns;
 mod windows;
+mod workflows;
 mod write_behind;
