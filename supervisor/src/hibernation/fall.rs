@@ -41,7 +41,7 @@ impl Maker {
 }
 
 async fn fall(world: &World, agent: &Agent) -> Result<(), HibernateError> {
-    if has_ended(agent) {
+    if agent.status() == Status::Running && has_ended(agent) {
         // Its turn has ended, and may not be durable yet.
         let _ = agent.when_idle().await;
     }
