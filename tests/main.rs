@@ -10,6 +10,7 @@ mod catalog;
 mod chaos;
 mod children;
 mod cli;
+mod continuable;
 mod crash;
 mod crash_test;
 mod deaths;
