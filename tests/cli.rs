@@ -92,14 +92,14 @@ impl Ended {
 
     /// The one line of an error, after checking that it is one.
     #[track_caller]
-    fn error(&self, code: i32) -> &str {
+    pub fn error(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:?}");
         let errors: Vec<_> = self.err.lines().filter(|line| line.starts_with("error: ")).collect();
         assert_eq!(errors.len(), 1, "{self:?}");
         errors[0]
     }
 
-    fn json(&self) -> Vec<Value> {
+    pub fn json(&self) -> Vec<Value> {
         self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }

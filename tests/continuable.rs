@@ -120,7 +120,8 @@ mod subagents {
             for _ in 0..moment * 7 {
                 tokio::task::yield_now().await;
             }
-            root.cancel_tree(&CancelCause::User);
+            let cancelled = root.cancel_tree(CancelCause::User).await;
+            assert_eq!(cancelled.unfinished, Vec::<SessionId>::new());
             until_none(&service).await;
             root.when_idle().await.unwrap();
             assert_eq!(root.status(), Status::Idle);
