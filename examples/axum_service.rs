@@ -188,7 +188,7 @@ async fn main() -> Result<(), AnyError> {
     let builder = playhouse::base().store(MemoryStore::new());
     let harness =
         builder.hibernation(HibernationPolicy::after(Duration::from_secs(600))).start().await?;
-    let options = model.register(harness.world())?.max_tokens(4_000);
+    let options = model.register(harness.world())?.max_tokens(8_000);
     harness.blueprint("conversation", Blueprint::new(options))?;
     let service = Arc::new(Service { harness, answering: Mutex::default() });
 

@@ -77,7 +77,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let harness = playhouse::base().start().await?;
     let model = EnvModel::or_script(script())?;
-    let options = model.register(harness.world())?.max_tokens(2_000).max_depth(1);
+    let options = model.register(harness.world())?.max_tokens(8_000).max_depth(1);
     let chair = harness.create(NewAgent::new(options)).await?;
 
     println!("{motion}.");

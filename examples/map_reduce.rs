@@ -55,7 +55,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     let harness = playhouse::base().start().await?;
     let model = EnvModel::or_script(script())?;
-    let options = model.register(harness.world())?.max_tokens(2_000);
+    let options = model.register(harness.world())?.max_tokens(8_000);
     let editor = harness.create(NewAgent::new(options)).await?;
     let group = ChildGroup::new(harness.world());
 

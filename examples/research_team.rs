@@ -95,7 +95,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = model
         .register(harness.world())?
         // What a request may cost at worst is reserved before it is sent.
-        .max_tokens(4_000)
+        .max_tokens(16_000)
         .max_depth(1)
         .tree_budget(Budget::new().tokens(200_000).live_children(4));
     let lead = harness.create(NewAgent::new(options)).await?;
