@@ -13,6 +13,7 @@ mod catalog;
 mod chaos;
 mod children;
 mod cli;
+mod continuable;
 mod crash;
 mod crash_test;
 mod deaths;
