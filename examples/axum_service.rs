@@ -115,14 +115,14 @@ async fn ask(
     let woken = service.harness.wake(&id).await;
     let agent = woken.map_err(|error| (StatusCode::NOT_FOUND, error.to_string()))?;
     let claim = Claim::of(service, id);
-    let _claim = claim.ok_or((StatusCode::CONFLICT, "one question at a time".to_owned()))?;
+    let claim = claim.ok_or((StatusCode::CONFLICT, "one question at a time".to_owned()))?;
     // What is left of a turn that was cancelled is nobody's any more.
     let idle = agent.when_idle().await;
     idle.map_err(|error| (StatusCode::SERVICE_UNAVAILABLE, error.to_string()))?;
     let (frames, asked) = (agent.session().frames(), agent.clone());
     // Sent when the stream is first read, and so never without somebody who reads.
     let outcome = async move { asked.prompt(question).await }.boxed();
-    let answer = Answer { agent, frames, outcome, ended: false, _claim };
+    let answer = Answer { agent, frames, outcome, ended: false, _claim: claim };
     let events = stream::unfold(answer, next).map(Ok);
     Ok(Sse::new(events).keep_alive(KeepAlive::default()))
 }
@@ -208,7 +208,8 @@ async fn main() -> Result<(), AnyError> {
         stop.cancel(CancelCause::User);
         used
     };
-    futures::try_join!(serving, using)?;
+    let (served, used) = futures::join!(serving, using);
+    used.and(served)?;
     println!("agents left: {}", service.harness.agents().len());
     Ok(())
 }
@@ -236,6 +237,10 @@ async fn play(service: &Service, url: &str, scripted: bool) -> Result<(), AnyErr
     let reason = last_end(&agent, 2).await;
     println!("that turn ended: {}", reason.kind());
 
+    // As it would after ten minutes. The next question wakes it.
+    agent.when_idle().await?;
+    service.harness.hibernate(&conversation).await?;
+    assert!(service.harness.agent(&conversation).is_none());
     let last = read_all(ask("And in short?").await?).await;
     println!("{last}");
     let unknown = client.post(format!("{url}0")).body("Who?").send().await?.status();
