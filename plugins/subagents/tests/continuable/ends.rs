@@ -70,8 +70,8 @@ async fn a_cancelled_tree_comes_to_rest_and_wakes_nobody() {
     rig.start(&a, "b", "work").await;
     rig.start(&a, "c", "work").await;
     rig.model.gate("work").arrived(3).await;
-    let reached = rig.root.cancel_tree(&CancelCause::User);
-    assert_eq!(reached, 4);
+    let cancelling = rig.root.cancel_tree(CancelCause::User);
+    assert_eq!(cancelling.reached(), 4);
     rig.until("all settle", || rig.states().is_empty()).await;
     rig.root.when_idle().await.unwrap();
     let expected = "TE1(aborted:user) +step(subagent-settled)";
@@ -120,7 +120,7 @@ async fn a_tree_that_is_cancelled_at_any_moment_comes_to_rest() {
         for _ in 0..moment * 7 {
             tokio::task::yield_now().await;
         }
-        rig.root.cancel_tree(&CancelCause::User);
+        drop(rig.root.cancel_tree(CancelCause::User));
         rig.until("all settle", || rig.states().is_empty()).await;
         rig.root.when_idle().await.unwrap();
         assert_eq!(rig.root.session().view().last_turn, 0, "what is cancelled wakes nobody");
