@@ -62,17 +62,9 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("{}", agent.prompt("Index src, please.").await?.text);
     // Nobody asks again: the job's end opens the second turn.
     while !matches!(&log.next().await.body, playhouse::EventBody::TurnEnd(end) if end.turn == 2) {}
-    println!(
-        "{}",
-        agent
-            .session()
-            .view()
-            .history
-            .iter()
-            .last()
-            .map(|entry| entry.message.text())
-            .unwrap_or_default()
-    );
+    let view = agent.session().view();
+    let last = view.history.iter().last().map(|entry| entry.message.text());
+    println!("{}", last.unwrap_or_default());
     harness.shutdown().await?;
     Ok(())
 }

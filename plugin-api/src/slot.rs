@@ -216,8 +216,6 @@ mod tests {
         Add,
     }
 
-    impl Message for Ask {}
-
     struct Counter;
 
     impl Actor for Counter {

@@ -3,6 +3,7 @@
 mod awake;
 mod cell;
 mod model;
+mod prompt;
 
 use std::{
     borrow::Cow,
@@ -17,7 +18,6 @@ pub use cell::{AgentCell, AgentFault, AgentParts, AnnouncedCancel, Disposal};
 pub use model::{AgentModel, SelectError};
 use playhouse_messages::{
     chunk::Failure,
-    content::ContentBlock,
     event::{CancelCause, InboxTarget},
     id::{MessageId, SessionId},
     inbox::Inbox,
@@ -28,6 +28,7 @@ use playhouse_messages::{
     session::{Edited, InboxEdit},
     session_state::AppendError,
 };
+pub use prompt::Prompt;
 use tokio::sync::broadcast;
 use tracing::Span;
 
@@ -41,57 +42,6 @@ use crate::{
     slot::Gone,
     watch,
 };
-
-/// What can be sent: a text or content blocks, which become a user message with a fresh id, or a
-/// whole message.
-///
-/// ```
-/// # use playhouse_messages::content::ContentBlock;
-/// # use playhouse_plugin_api::{agent::Prompt, attachment::inspect};
-/// # let photo = inspect(b"GIF89a\x03\0\x02\0\0\0\0;", None, 100)?;
-/// // `photo` is what the world's attachment store answered.
-/// let prompt = Prompt::from([ContentBlock::text("What is this?"), ContentBlock::image(&photo)]);
-/// # Ok::<(), playhouse_plugin_api::attachment::AttachmentError>(())
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-pub enum Prompt {
-    /// One text block from a human.
-    Text(String),
-    /// These blocks from a human.
-    Content(Vec<ContentBlock>),
-    /// As it is; its role must be `user`.
-    Message(Box<Message>),
-}
-
-impl From<&str> for Prompt {
-    fn from(text: &str) -> Self {
-        Self::Text(text.to_owned())
-    }
-}
-
-impl From<String> for Prompt {
-    fn from(text: String) -> Self {
-        Self::Text(text)
-    }
-}
-
-impl From<Vec<ContentBlock>> for Prompt {
-    fn from(content: Vec<ContentBlock>) -> Self {
-        Self::Content(content)
-    }
-}
-
-impl<const N: usize> From<[ContentBlock; N]> for Prompt {
-    fn from(content: [ContentBlock; N]) -> Self {
-        Self::Content(content.into())
-    }
-}
-
-impl From<Message> for Prompt {
-    fn from(message: Message) -> Self {
-        Self::Message(Box::new(message))
-    }
-}
 
 /// A live agent. Clones are the same one, and dropping them ends nothing.
 ///

@@ -68,7 +68,7 @@ pub struct Opening<'a> {
 #[derive(Debug, Default)]
 pub struct LiveChild(Vec<Arc<Ledger>>);
 
-/// A part of every budget that counts. Given back on drop; [`Reserved::commit`] counts what was used.
+/// A part of every budget that counts. Given back on drop; a request that is over commits what it used.
 #[must_use = "dropping it gives the reservation back"]
 pub struct Reserved {
     links: Arc<[Link]>,

@@ -57,7 +57,7 @@ where
     let schema = ToolSchema {
         name: name.into(),
         description: description.into(),
-        parameters: parameters_of::<A>(),
+        parameters: schema_of::<A>(),
         defer_loading: false,
     };
     FunctionTool {
@@ -70,13 +70,28 @@ where
     }
 }
 
-/// The JSON Schema of an argument type, self-contained and without what only tools for people read.
-fn parameters_of<A: JsonSchema>() -> Value {
+/// The JSON Schema of a type, as models get it: self-contained, and without what only tools for people
+/// read. That of a tool's arguments, or of a child's structured output.
+///
+/// ```
+/// use playhouse_plugin_api::tool::schema_of;
+///
+/// #[derive(schemars::JsonSchema)]
+/// struct Report {
+///     /// One sentence.
+///     finding: String,
+/// }
+///
+/// let schema = schema_of::<Report>();
+/// assert_eq!(schema["properties"]["finding"]["description"], "One sentence.");
+/// assert_eq!(schema["type"], "object");
+/// ```
+pub fn schema_of<T: JsonSchema>() -> Value {
     // Inlined, because not every provider resolves references in a tool's parameters.
     let mut settings = SchemaSettings::draft2020_12();
     settings.inline_subschemas = true;
     settings.meta_schema = None;
-    let mut schema = settings.into_generator().into_root_schema_for::<A>();
+    let mut schema = settings.into_generator().into_root_schema_for::<T>();
     schema.remove("title");
     schema.to_value()
 }

@@ -27,7 +27,7 @@ pub use self::{
     call::{ToolCallContext, ToolRun},
     error::ToolError,
     executor::{BatchHost, BatchOutcome, ToolBatch, ToolBatchExecutor},
-    function::{FunctionTool, tool_fn},
+    function::{FunctionTool, schema_of, tool_fn},
     hooks::{
         Approval, ApprovalGate, PostVerdict, PreVerdict, Replacement, ToolExecution, ToolHooks,
         ToolSettled,

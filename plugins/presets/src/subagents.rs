@@ -1,5 +1,4 @@
 //! Agents composed from presets, with a scripted model.
-#![expect(clippy::unwrap_used, reason = "a test that unwraps fails with the right line")]
 
 use std::{
     path::Path,

@@ -239,7 +239,8 @@ impl State {
             (KeyCode::Left, Some(agent)) => drop(self.collapsed.insert(agent)),
             (KeyCode::Right, Some(agent)) => drop(self.collapsed.remove(&agent)),
             (KeyCode::Char(' '), Some(agent)) => {
-                if !self.collapsed.remove(&agent) {
+                let was_collapsed = self.collapsed.remove(&agent);
+                if !was_collapsed {
                     self.collapsed.insert(agent);
                 }
             }

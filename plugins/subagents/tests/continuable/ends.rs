@@ -120,7 +120,7 @@ async fn a_tree_that_is_cancelled_at_any_moment_comes_to_rest() {
         for _ in 0..moment * 7 {
             tokio::task::yield_now().await;
         }
-        let _announced = rig.root.cancel_tree(CancelCause::User);
+        drop(rig.root.cancel_tree(CancelCause::User));
         rig.until("all settle", || rig.states().is_empty()).await;
         rig.root.when_idle().await.unwrap();
         assert_eq!(rig.root.session().view().last_turn, 0, "what is cancelled wakes nobody");

@@ -16,8 +16,9 @@ use playhouse_plugin_api::{
 };
 use playhouse_stores::MemoryStore;
 use playhouse_subagents::{
-    CONTINUATIONS_SERVICE, ChildProviders, ChildRequest, ContinuationError, Continuations,
-    SUBAGENTS_SERVICE, Slots, StartContinuable, Started, Subagents, descriptor::DESCRIPTOR_KIND,
+    Background, CONTINUATIONS_SERVICE, ChildProviders, ChildRequest, ContinuationError,
+    Continuations, SUBAGENTS_SERVICE, Slots, StartContinuable, Started, Subagents,
+    descriptor::DESCRIPTOR_KIND,
 };
 use playhouse_supervisor::{
     harness::{Harness, HarnessBuilder},
@@ -46,7 +47,7 @@ impl Rig {
         rules: impl IntoIterator<Item = Rule>,
         change: impl FnOnce(HarnessBuilder) -> HarnessBuilder,
     ) -> Self {
-        let plugin = Subagents::new();
+        let plugin = Subagents::new().background(Background::Continuable);
         let slots = plugin.slots().clone();
         let builder = Harness::builder().store(store.clone()).event_kind(DESCRIPTOR_KIND);
         let harness = change(builder).start().await.unwrap();

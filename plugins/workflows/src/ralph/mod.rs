@@ -2,7 +2,7 @@
 //! workspace and the last report.
 //!
 //! - [`report`]: what an agent reports, and when that is a report.
-//! - [`rounds`]: the workflow.
+//! - `rounds`: the workflow.
 //! - [`tool`]: the tool.
 
 pub mod report;
