@@ -45,3 +45,6 @@ pub use self::{
     team::{LEAD_NAME, Team, Violation},
     validator::VALIDATOR,
 };
+
+#[cfg(test)]
+mod subagents;
