@@ -94,8 +94,13 @@ impl Rig {
     /// Ends this life in order.
     pub async fn ends(self) -> MemoryStore {
         self.lead.when_idle().await.unwrap();
+        self.shuts_down().await
+    }
+
+    /// Ends this life as it stands.
+    pub async fn shuts_down(self) -> MemoryStore {
         self.harness.shutdown().await.unwrap();
-        self.store
+        self.store.reopen()
     }
 
     pub async fn spawn(&self, name: &str, prompt: &str) -> SessionId {

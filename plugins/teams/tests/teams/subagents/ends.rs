@@ -43,8 +43,7 @@ async fn a_lead_that_goes_in_the_middle_of_a_spawn_leaves_no_member_and_says_so(
     let (spawned, ended) = tokio::join!(spawn, rig.lead.dispose());
     ended.unwrap();
     assert!(rig.harness.agents().is_empty());
-    let store = rig.store.clone();
-    rig.harness.shutdown().await.unwrap();
+    let store = rig.shuts_down().await;
     let rig = Rig::over(store, []).await;
     let team = rig.seat.team().unwrap();
     let phase = team.named("ann").map(|member| member.phase);
@@ -68,8 +67,7 @@ async fn what_is_queued_when_a_lead_goes_is_delivered_by_its_next_life() {
     );
     drop(sent.await);
     rig.lead.dispose().await.unwrap();
-    let store = rig.store.clone();
-    rig.harness.shutdown().await.unwrap();
+    let store = rig.shuts_down().await;
 
     let rig = Rig::over(store, []).await;
     rig.until("it is delivered", || rig.seat.team().unwrap().pending().is_empty()).await;

@@ -68,8 +68,7 @@ async fn a_message_that_wakes_and_was_not_run_before_a_crash_is_run_by_the_next_
     let rev = rig.spawn("rev", "work").await;
     rig.model.gate("work").arrived(1).await;
     rig.send(NewMessage::wakeup("rev", "next")).await.unwrap();
-    let store = rig.store.clone();
-    rig.harness.shutdown().await.unwrap();
+    let store = rig.shuts_down().await;
     let log = {
         use playhouse_plugin_api::store::StoreReader;
         store.read(&rev).await.unwrap().log().unwrap()

@@ -147,7 +147,7 @@ async fn orchestration_18_6_members_alone_have_the_tools_and_know_who_they_are()
     let facts = |text: &str| {
         let request = requests
             .iter()
-            .find(|request| request.messages.iter().any(|message| message.text().contains(text)));
+            .find(|request| request.messages.iter().any(|message| message.text() == text));
         let request = request.unwrap();
         let system: String = request.messages.iter().map(|message| message.text()).collect();
         let mut tools: Vec<_> = request.tools.iter().map(|tool| tool.name.clone()).collect();
