@@ -77,22 +77,28 @@ impl Life {
     }
 }
 
-/// What a model would do: take the task that it is told to take, complete it, tell the Lead.
+/// What a model would do: take the task that it is told to take, complete it, tell the Lead. Later
+/// turns of a member go on where its first one ended.
 fn script() -> Script {
-    let told =
-        |step| When::default().user_matches("*Take * off the board*").assistant_messages(step);
-    let update = |revision: u64, action: &str| {
-        let args = json!({"task_id": "{{2}}", "expected_revision": revision, "action": action});
+    let step = |n| When::default().user_matches("Take * off the board*").assistant_messages(n);
+    let update = |task: &str, revision: u64, action: &str| {
+        let args = json!({"task_id": task, "expected_revision": revision, "action": action});
         Reply::call("team_task_update", args)
     };
-    let report =
-        json!({"target": "lead", "message": "{{2}} is done: the tests are the best part."});
-    Script::new()
-        .rule(told(0), update(1, "claim"))
-        .rule(told(1), update(2, "complete"))
-        .rule(told(2), Reply::call("send_message", report))
-        .rule(told(3), Reply::text("Done."))
-        .reply(Reply::text("Noted."))
+    let report = |task: &str| {
+        let message =
+            format!("{task} is done: what is never asked for again is not worth keeping.");
+        Reply::call("send_message", json!({"target": "lead", "message": message}))
+    };
+    let turns = ["{{1}}", "task-3"].into_iter().zip([0, 4]);
+    let script = turns.fold(Script::new(), |script, (task, first)| {
+        script
+            .rule(step(first), update(task, 1, "claim"))
+            .rule(step(first + 1), update(task, 2, "complete"))
+            .rule(step(first + 2), report(task))
+            .rule(step(first + 3), Reply::text("Done."))
+    });
+    script.reply(Reply::text("Noted."))
 }
 
 fn take(task: &str) -> String {

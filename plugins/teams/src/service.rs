@@ -130,15 +130,17 @@ impl Teams {
         let scope = agent.scope().child("team")?;
         let (world, continuations) = (world.clone(), continuations.clone());
         let lead = Lead::new(agent.clone(), scope, world, continuations, config.clone());
-        locked(leads).insert(agent.id().clone(), lead.clone());
-        // The log of a team that is corrupt loads; its operations say what is wrong.
-        match self.place(agent) {
-            Ok(seat) => *locked(&lead.registered) = self.furnish(&seat)?,
-            Err(error) => {
-                tracing::error!(team = %agent.id(), %error, "a team that cannot be used");
-                return Ok(());
-            }
+        if let Err(error) = lead.team() {
+            // Its log loads; what is asked of its team says what is wrong.
+            tracing::error!(team = %agent.id(), %error, "a team that cannot be used");
         }
+        let seat = Seat { lead: lead.clone(), agent: agent.clone(), name: LEAD_NAME.to_owned() };
+        let mut registered = self.furnish(&seat)?;
+        // Also if somebody else refuses the agent after this.
+        let (teams, gone) = (self.clone(), agent.clone());
+        registered.push(agent.scope().on_close(move || teams.gone(&gone))?);
+        *locked(&lead.registered) = registered;
+        locked(leads).insert(agent.id().clone(), lead.clone());
         lead.recover().await;
         lead.changed();
         Ok(())

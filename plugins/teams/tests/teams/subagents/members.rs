@@ -1,11 +1,15 @@
+use std::sync::Arc;
+
+use futures::FutureExt;
 use playhouse_messages::{event::CancelCause, id::SessionId};
 use playhouse_models::scripted::Reply;
-use playhouse_plugin_api::{cancel::CancelToken, fork::ForkPoint, store::StoreReader};
+use playhouse_plugin_api::{agent::Agent, cancel::CancelToken, fork::ForkPoint, store::StoreReader};
 use playhouse_teams::{
     EVENT_KINDS, Member, MemberStatus, NewMember, NewMessage, NewTask, Phase, TeamContext,
     VALIDATOR, record::Record,
 };
 use serde_json::json;
+use tokio::sync::Notify;
 
 use crate::rig::{Rig, held, on, results};
 
@@ -225,5 +229,41 @@ async fn orchestration_18_2_a_record_that_no_team_can_have_is_refused_before_it_
     let event = message.event(rig.lead.id());
     assert!(rig.lead.session().append(event).await.is_err());
     assert!(rig.seat.team().is_ok());
+    rig.ends().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn orchestration_18_3_who_settles_a_member_first_wins_and_the_other_ends_what_it_started() {
+    let rig = Rig::new([held("work", "work")]).await;
+    let (gate, stands) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (opens, arrived) = (gate.clone(), stands.clone());
+    let held_back = Arc::new(move |_: Agent| {
+        let (gate, stands) = (gate.clone(), stands.clone());
+        async move {
+            stands.notify_one();
+            gate.notified().await;
+            Ok(Vec::new())
+        }
+        .boxed()
+    });
+    let service = playhouse_subagents::CONTINUATIONS_SERVICE;
+    let continuations =
+        rig.world().services.require::<playhouse_subagents::Continuations>(service).unwrap();
+    continuations.register_set_up(&rig.world().scope, held_back).unwrap();
+    let cancel = CancelToken::new();
+    let spawn = rig.seat.spawn(NewMember::new("rev", "reviews", "work"), &cancel);
+    let (spawned, ()) = tokio::join!(spawn, async {
+        arrived.notified().await;
+        let team = rig.seat.team().unwrap();
+        let id = team.named("rev").unwrap().id.clone();
+        let failed = team.settled_member(&id, Some("somebody else says so".into())).unwrap();
+        let event = Record::Member(failed).event(rig.lead.id());
+        rig.lead.session().append(event).await.unwrap();
+        opens.notify_one();
+    });
+    assert_eq!(spawned.unwrap_err().code(), "TEAM_PROVISIONING_CONFLICT");
+    let id = rig.seat.team().unwrap().named("rev").unwrap().id.clone();
+    assert!(rig.harness.agent(&id).is_none() && continuations.activation(&id).is_none());
+    assert_eq!(rig.status("rev"), MemberStatus::Failed);
     rig.ends().await;
 }
