@@ -864,14 +864,8 @@ mod anchors {
         let cancelling = family.stage.harness().cancel_tree(family.root(), CancelCause::User);
         assert_eq!(cancelling.reached(), 4, "the root, its child, and two grandchildren");
         for run in [&child, &grandchild, &orphan] {
-            let token = run.agent().unwrap().cell().token();
-            assert!(token.is_cancelled(), "at once, without a wait");
-        }
-        let cancelled = cancelling.await;
-        assert_eq!((cancelled.reached, cancelled.unfinished), (4, vec![]));
-        for run in [&child, &grandchild, &orphan] {
             let agent = run.agent().unwrap();
-            assert_eq!(agent.status(), Status::Idle);
+            assert!(agent.cell().token().is_cancelled(), "at once, without a wait");
             assert_eq!(run.result().await.unwrap().stop_reason, StopReason::Aborted);
             assert_eq!(last_turn(agent), Some(TurnEndReason::Aborted(CancelCause::Parent)));
         }

@@ -35,19 +35,19 @@ pub struct House {
 }
 
 impl House {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { dir: TempDir::new().unwrap() }
     }
 
-    fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         self.dir.path()
     }
 
-    fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path().join(name), text).unwrap();
     }
 
-    fn command(&self, args: &[&str]) -> Command {
+    pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_playhouse"));
         command.args(args).current_dir(self.path()).stdin(Stdio::null());
         for variable in [
@@ -63,11 +63,11 @@ impl House {
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ended {
+    pub fn run(&self, args: &[&str]) -> Ended {
         Ended::of(self.command(args).output().unwrap())
     }
 
-    fn spawn(&self, args: &[&str]) -> Running {
+    pub fn spawn(&self, args: &[&str]) -> Running {
         let mut command = self.command(args);
         Running::of(command.stdin(Stdio::piped()))
     }
@@ -75,10 +75,10 @@ impl House {
 
 /// A command that has ended.
 #[derive(Debug)]
-struct Ended {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub struct Ended {
+    pub code: Option<i32>,
+    pub out: String,
+    pub err: String,
 }
 
 impl Ended {
@@ -92,20 +92,20 @@ impl Ended {
 
     /// The one line of an error, after checking that it is one.
     #[track_caller]
-    fn error(&self, code: i32) -> &str {
+    pub fn error(&self, code: i32) -> &str {
         assert_eq!(self.code, Some(code), "{self:?}");
         let errors: Vec<_> = self.err.lines().filter(|line| line.starts_with("error: ")).collect();
         assert_eq!(errors.len(), 1, "{self:?}");
         errors[0]
     }
 
-    fn json(&self) -> Vec<Value> {
+    pub fn json(&self) -> Vec<Value> {
         self.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 }
 
 /// A running command whose output is read by the line.
-struct Running {
+pub struct Running {
     child: Child,
     input: Option<ChildStdin>,
     lines: Receiver<String>,

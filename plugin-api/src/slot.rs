@@ -203,3 +203,74 @@ impl<M: Message> Default for Slot<M> {
         Self::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, poll};
+    use ractor::{Actor, ActorProcessingErr};
+
+    use super::*;
+
+    enum Ask {
+        Count(RpcReplyPort<u32>),
+        Add,
+    }
+
+    impl Message for Ask {}
+
+    struct Counter;
+
+    impl Actor for Counter {
+        type Msg = Ask;
+        type State = u32;
+        type Arguments = ();
+
+        async fn pre_start(&self, _: ActorRef<Ask>, (): ()) -> Result<u32, ActorProcessingErr> {
+            Ok(0)
+        }
+
+        async fn handle(
+            &self,
+            _: ActorRef<Ask>,
+            ask: Ask,
+            count: &mut u32,
+        ) -> Result<(), ActorProcessingErr> {
+            match ask {
+                Ask::Count(reply) => drop(reply.send(*count)),
+                Ask::Add => *count += 1,
+            }
+            Ok(())
+        }
+    }
+
+    #[tokio::test]
+    async fn a_pause_holds_back_who_asks_and_lets_go_of_them() {
+        let (actor, _) = Actor::spawn(None, Counter, ()).await.unwrap();
+        let slot = Slot::new();
+        assert!(slot.pause().is_none(), "nobody to pause");
+        slot.fill(actor.clone());
+        let mut before = slot.call(|_, reply| Ask::Count(reply)).boxed();
+        assert!(poll!(&mut before).is_pending());
+        let pause = slot.pause().unwrap();
+        assert!(slot.pause().is_none(), "one at a time");
+        let mut after = slot.call(|_, reply| Ask::Count(reply)).boxed();
+        assert!(poll!(&mut after).is_pending());
+        assert!(slot.cast(Ask::Add).is_ok());
+        let answer = pause.actor().call(Ask::Count, None).await.unwrap();
+        assert!(matches!(answer, ractor::rpc::CallResult::Success(1)));
+        assert_eq!(before.await, Ok(0), "it was asked before the pause");
+        assert!(poll!(&mut after).is_pending());
+        drop(pause);
+        assert_eq!(after.await, Ok(1));
+
+        // A slot that was closed meanwhile stays closed, and those who wait learn it.
+        let pause = slot.pause().unwrap();
+        let mut late = slot.call(|_, reply| Ask::Count(reply)).boxed();
+        assert!(poll!(&mut late).is_pending());
+        slot.close();
+        assert_eq!(late.await, Err(Gone));
+        drop(pause);
+        assert!(slot.is_closed());
+        actor.stop(None);
+    }
+}

@@ -8,7 +8,7 @@ use playhouse_supervisor::harness::{Harness, HarnessState};
 
 use super::{
     choice::Choice,
-    config::{Config, PLUGINS},
+    config::{Config, DEFAULT_PLUGINS},
     exit::{CliError, EXIT_CODES, Exit},
     house,
     rpc::{Control, Desk},
@@ -44,7 +44,7 @@ impl Acp {
         let chosen = self.choice.of(&config)?;
         let (agent, providers) = (chosen.new_agent(), chosen.providers);
         let signal = signals::listen()?;
-        let harness = house::open(&config, &providers, &dir, &PLUGINS).await?;
+        let harness = house::open(&config, &providers, &dir, &DEFAULT_PLUGINS).await?;
         let server = AcpServer::new(harness.world().clone(), agent);
         #[cfg(unix)]
         let control = {

@@ -42,6 +42,7 @@ mod recovery;
 mod store;
 mod teams;
 mod titles;
+pub(super) mod workflows;
 
 use std::{
     collections::BTreeMap,
@@ -69,7 +70,10 @@ pub use fault::{ConfigError, Place};
 pub const DEFAULT_FILE: &str = "playhouse.toml";
 
 /// The plugins that a config can name.
-pub const PLUGINS: [&str; 3] = ["subagents", "lookup", REPEAT_TOOL_REMINDER];
+pub const PLUGINS: [&str; 4] = ["subagents", "lookup", REPEAT_TOOL_REMINDER, "workflows"];
+
+/// Those that `run` hosts if a config names none.
+pub const DEFAULT_PLUGINS: [&str; 3] = ["subagents", "lookup", REPEAT_TOOL_REMINDER];
 
 /// A config, checked.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -37,10 +37,14 @@ use playhouse_supervisor::{
 };
 use playhouse_teams::TeamsPlugin;
 
+use playhouse_workflows::Workflows;
 use serde::{Deserialize, de::DeserializeOwned};
 
 use super::{
-    config::{AcpAgentConfig, AgentConfig, Config, PluginConfig, SessionChoice, ToolsConfig},
+    config::{
+        AcpAgentConfig, AgentConfig, Config, PluginConfig, SessionChoice, ToolsConfig,
+        workflows::WorkflowsSettings,
+    },
     exit::CliError,
     lookup::Lookup,
     presets::{composed, resumed},
@@ -108,6 +112,7 @@ pub async fn open(
     }
     let subagents = subagents(config)?;
     let reminder = reminder(config)?;
+    let workflows = workflows(config)?;
     let plugins: Vec<&str> = match &config.plugins {
         Some(plugins) => plugins.iter().map(|plugin| plugin.name.as_str()).collect(),
         None => defaults.to_vec(),
@@ -127,6 +132,7 @@ pub async fn open(
         &playhouse_presets::EVENT_KINDS,
         &playhouse_sessions::EVENT_KINDS,
         &playhouse_teams::EVENT_KINDS,
+        &playhouse_workflows::record::EVENT_KINDS,
     ];
     for kind in kinds.concat() {
         builder = builder.event_kind(kind);
@@ -177,6 +183,7 @@ pub async fn open(
             let hosted = match name {
                 "lookup" => harness.host(Lookup).await,
                 REPEAT_TOOL_REMINDER => harness.host(reminder.clone()).await,
+                "workflows" => harness.host(workflows.clone()).await,
                 _ => harness.host(subagents.clone()).await,
             };
             set_up(hosted).await?;
@@ -245,7 +252,7 @@ fn subagents(config: &Config) -> Result<Subagents, CliError> {
     for plugin in config.plugins.iter().flatten() {
         match plugin.name.as_str() {
             "subagents" => settings = settings_of(plugin)?,
-            REPEAT_TOOL_REMINDER => {}
+            REPEAT_TOOL_REMINDER | "workflows" => {}
             _ => settings_of::<NoSettings>(plugin).map(drop)?,
         }
     }
@@ -285,6 +292,15 @@ fn acp_agents(config: &Config, plugins: &[&str]) -> Result<Option<AcpAgents>, Cl
     Ok(Some(agents.fold(AcpAgents::new(), with)))
 }
 
+fn workflows(config: &Config) -> Result<Workflows, CliError> {
+    let mut plugins = config.plugins.iter().flatten();
+    let settings = match plugins.find(|plugin| plugin.name == "workflows") {
+        Some(plugin) => settings_of(plugin)?,
+        None => WorkflowsSettings::default(),
+    };
+    Ok(settings.plugin())
+}
+
 fn reminder(config: &Config) -> Result<RepeatReminder, CliError> {
     let mut plugins = config.plugins.iter().flatten();
     let Some(plugin) = plugins.find(|plugin| plugin.name == REPEAT_TOOL_REMINDER) else {
@@ -304,7 +320,7 @@ fn settings_of<T: DeserializeOwned>(plugin: &PluginConfig) -> Result<T, CliError
 }
 
 /// Waits until a plugin is set up: an agent's first step must see its tools.
-async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError> {
+pub async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError> {
     let plugin = hosted.map_err(|error| Failure::new(error.code(), error.to_string()))?;
     let mut status = plugin.watch();
     let settled = |status: &PluginStatus| {

@@ -24,6 +24,7 @@ mod sim;
 mod stress;
 #[cfg(unix)]
 mod top;
+mod workflow;
 
 use std::process::ExitCode;
 
@@ -60,6 +61,7 @@ enum Command {
     Stress(stress::Stress),
     #[cfg(unix)]
     Top(top::Top),
+    Workflow(workflow::Workflow),
     #[cfg(feature = "sim")]
     Sim(sim::Sim),
 }
@@ -85,6 +87,7 @@ pub fn main() -> ExitCode {
             Command::Stress(stress) => stress.run().await,
             #[cfg(unix)]
             Command::Top(top) => top.run().await,
+            Command::Workflow(workflow) => workflow.run().await,
             // Its worlds have threads and runtimes of their own, and nothing else runs here.
             #[cfg(feature = "sim")]
             Command::Sim(sim) => sim.run(),

@@ -18,7 +18,7 @@ use playhouse_supervisor::harness::Harness;
 
 use super::{
     choice::Choice,
-    config::{Config, PLUGINS, SessionChoice},
+    config::{Config, DEFAULT_PLUGINS, SessionChoice},
     exit::{CliError, EXIT_CODES, Exit},
     follow::{Which, follow},
     house,
@@ -88,7 +88,7 @@ impl Run {
         }
         // The same tools whatever model is asked, so that a job can be compared over routes; a config
         // names its own.
-        let harness = house::open(&config, &plan.providers, &dir, &PLUGINS).await?;
+        let harness = house::open(&config, &plan.providers, &dir, &DEFAULT_PLUGINS).await?;
         let (seen, followers) = follow(harness.world(), Which::New)?;
         #[cfg(unix)]
         let control = {

@@ -131,7 +131,7 @@ async fn measure(
         busy.spawn(keep_busy(agent.agent().clone(), over.clone(), done.clone()));
     }
     let saturated = async {
-        while permits.held() < load.requests || permits.waiting() == 0 {
+        while permits.waiting() < load.requests.min(load.agents - load.requests) {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

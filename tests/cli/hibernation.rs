@@ -24,6 +24,7 @@ fn an_agent_of_the_config_hibernates_and_a_prompt_wakes_it_also_in_a_later_proce
     assert_eq!((&second["turn"], state(&mut client)), (&json!(2), json!("live")));
     // One that was made otherwise stays, and says why.
     client.call("agent/create", json!({"id": "t"}));
+    client.call("agent/prompt", json!({"agent": "t", "text": "Go"}));
     let (_, code) = client.refusal("session/hibernate", json!({"session": "t"}));
     assert_eq!(code, "CANNOT_HIBERNATE");
     assert_eq!(client.running.end().0, Some(0));

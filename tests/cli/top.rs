@@ -84,9 +84,32 @@ async fn without_a_terminal_top_prints_the_agents_once() {
     let json = house.run(&["top", "--format", "jsonl", "--socket", ".playhouse/control.sock"]);
     let row: Value = serde_json::from_str(json.out.trim_end()).unwrap();
     assert_eq!((&row["agent"], &row["doing"]), (&json!("worker"), &json!("asking")));
+    let tree = house.run(&["sessions", "tree", "--format", "jsonl"]);
+    let row: Value = serde_json::from_str(tree.out.trim_end()).unwrap();
+    assert_eq!((&row["id"], &row["activity"]), (&json!("worker"), &json!("running")));
     stage.gate("one").open();
     client.end();
     server.shutdown().await;
+}
+
+#[test]
+fn the_tree_of_stored_sessions_says_who_each_child_is() {
+    let house = House::new();
+    let ran = house.run(&["run", "Which cache should we use?", "--session", "lead"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let tree = house.run(&["sessions", "tree", "--format", "jsonl"]);
+    let rows: Vec<Value> =
+        tree.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((&rows[0]["id"], &rows[0]["depth"]), (&json!("lead"), &json!(0)));
+    assert!(rows.len() > 1, "{}", tree.out);
+    for row in &rows[1..] {
+        assert_eq!((&row["parentSession"], &row["provider"]), (&json!("lead"), &json!("spawn")));
+        assert!(row["label"].is_string(), "{row}");
+        assert_eq!((&row["continuable"], &row["activity"]), (&json!(false), &json!(null)));
+    }
+    let text = house.run(&["sessions", "tree"]);
+    let child = text.out.lines().nth(1).unwrap();
+    assert!(child.starts_with("  ") && child.ends_with("\" by spawn"), "{child}");
 }
 
 #[test]

@@ -140,7 +140,7 @@ fn no_message_is_lost_between_falling_asleep_and_waking() {
             let seed: u64 = seed.parse().unwrap();
             seed..seed + 1
         }
-        Err(_) => 0..60,
+        Err(_) => 0..24,
     };
     for seed in seeds {
         println!("PLAYHOUSE_SEED={seed}");

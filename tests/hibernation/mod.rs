@@ -203,9 +203,9 @@ async fn an_idle_agent_hibernates_after_the_limit_and_work_puts_it_off() {
     harness.create(NewAgent::new(options()).id("by-hand")).await.unwrap();
     let held = made_as(&harness, "held").await;
     let job = held.stay_awake("a job");
-    tokio::time::sleep(Duration::from_secs(50)).await;
+    pass(50).await;
     agent.prompt("busy").await.unwrap();
-    tokio::time::sleep(Duration::from_secs(50)).await;
+    pass(50).await;
     assert!(harness.agent(&id()).is_some(), "it has rested for 50 s only");
     let mut gone = agent.cell().disposal();
     let asleep = gone.wait_for(|state| *state == Disposal::Disposed);
@@ -215,14 +215,21 @@ async fn an_idle_agent_hibernates_after_the_limit_and_work_puts_it_off() {
 
     harness.prompt(&id(), "again").await.unwrap();
     drop(job);
+    let mut changes = harness.world().agents.watch();
     let both = async {
         while harness.agents().len() > 1 {
-            tokio::time::sleep(Duration::from_secs(1)).await;
+            changes.changed().await.unwrap();
         }
     };
     tokio::time::timeout(Duration::from_secs(122), both).await.unwrap();
     assert_eq!(lives.load(Ordering::SeqCst), 3);
     harness.shutdown().await.unwrap();
+}
+
+/// Lets paused time pass.
+async fn pass(secs: u64) {
+    let never = std::future::pending::<()>();
+    tokio::time::timeout(Duration::from_secs(secs), never).await.unwrap_err();
 }
 
 async fn made_as(harness: &Harness, id: &str) -> Agent {

@@ -75,7 +75,10 @@ pub use self::{
     fork::{Fork, fork},
     group::{ChildFailed, ChildGroup, ChildOutcome, ChildRetries, Pipeline},
     lifecycle::{Lifecycle, ProviderNotice, RunEnded, RunId, RunStarted},
-    listing::{Activity, ChildRow, Diagnostic, Known, ListError, list_children, list_descendants},
+    listing::{
+        Activity, ChildRow, Diagnostic, Identity, Known, ListError, identify, list_children,
+        list_descendants,
+    },
     plugin::{EVENT_KINDS, SUBAGENTS_SERVICE, Subagents},
     provider::{Capabilities, ChildProvider},
     providers::ChildProviders,

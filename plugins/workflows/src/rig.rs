@@ -108,7 +108,8 @@ impl Puppets {
             cancel.cancelled().await;
         } else if let Some((_, gate)) = prompt.split_once("!wait ") {
             let mut open = self.gate(gate).subscribe();
-            cancel.race(open.wait_for(|open| *open)).await.map(drop);
+            let opened = async { open.wait_for(|open| *open).await.is_ok() };
+            cancel.race(opened).await;
         } else if prompt.contains("!lost") {
             return Err(Failure::new("GONE", "the child's process is gone"));
         } else if prompt.contains("!panic") {

@@ -14,7 +14,7 @@ mod tree;
 
 use std::{
     io::IsTerminal,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
@@ -28,6 +28,7 @@ use self::{
     terminal::{Happened, Terminal},
 };
 use super::{
+    agent_row::AgentRow,
     config::Config,
     exit::{CliError, EXIT_CODES, Exit},
     house,
@@ -139,6 +140,16 @@ async fn watch(
 fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
+}
+
+/// The live agents of the process that listens there.
+///
+/// # Errors
+///
+/// If none answers.
+pub(super) async fn agents(socket: &Path) -> Result<Vec<AgentRow>, CliError> {
+    let mut link = Link::new(connect(socket).await?);
+    Ok(tree(&mut link).await?.agents)
 }
 
 /// The tree as it stands, once.

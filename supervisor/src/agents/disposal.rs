@@ -114,6 +114,7 @@ fn note(world: &World, cell: &SessionCell, failure: &Failure) -> Result<(), Fail
 
 /// Disposes the agents whose owner is the agent's scope, or one below it. All are told first; those
 /// that are being made are given up, and their creations undo themselves.
+#[expect(clippy::mutable_key_type, reason = "agents are told apart by where they lie")]
 async fn dispose_owned(world: &World, agent: &Agent, keep_inbox: bool) -> Result<(), Failure> {
     let mut done = HashSet::from([agent.clone()]);
     let mut failures = Vec::new();

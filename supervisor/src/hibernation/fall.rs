@@ -41,7 +41,7 @@ impl Maker {
 }
 
 async fn fall(world: &World, agent: &Agent) -> Result<(), HibernateError> {
-    if has_ended(agent) {
+    if agent.status() == Status::Running && has_ended(agent) {
         // Its turn has ended, and may not be durable yet.
         let _ = agent.when_idle().await;
     }
@@ -72,7 +72,7 @@ async fn fall(world: &World, agent: &Agent) -> Result<(), HibernateError> {
     agent.cell().falls_asleep();
     // Whoever was held back learns that it hibernates.
     agent.cell().actor.close();
-    lease.is_over();
+    lease.end();
     // One that is dead already cannot be stopped.
     let _ = pause.actor().stop_and_wait(None, Some(PATIENCE)).await;
     let ended = AgentHandle::new(agent.clone()).dispose_keeping_inbox().await;
@@ -152,7 +152,7 @@ impl<'a> Lease<'a> {
         matches!(granted, Ok(CallResult::Success(true))).then_some(Self(Some(agent)))
     }
 
-    fn is_over(mut self) {
+    fn end(mut self) {
         self.0 = None;
     }
 }

@@ -35,6 +35,9 @@ use crate::wire;
 /// How long a cancel may take to be written to a child that reads slowly or not at all.
 const CANCEL_GRACE: Duration = Duration::from_millis(500);
 
+/// How long a child may live on that no longer reads: longer than an end takes to be told.
+const INPUT_GRACE: Duration = STATUS_GRACE.saturating_mul(5);
+
 /// What a child is started with.
 pub(super) struct Job {
     pub(super) config: Arc<AcpConfig>,
@@ -219,7 +222,7 @@ fn converse(config: Arc<AcpConfig>, pipes: Pipes, asked: Asked) -> Conversation 
         Ok(()) => Ok(input),
         Err(error) => {
             // As a rule the child is gone, and the end of its output, which is to be heard, says why.
-            tokio::time::sleep(STATUS_GRACE).await;
+            tokio::time::sleep(INPUT_GRACE).await;
             Err(error)
         }
     });

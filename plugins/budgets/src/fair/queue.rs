@@ -4,6 +4,9 @@
 //! within a tree requests are served in the order in which they came. So a tree that holds nothing is
 //! passed over at most once by each other tree that waits, and nobody is served who holds more than
 //! another that could have been.
+//!
+//! Of a cap of [`SPARE_FROM`] or more the last permit is only for a tree that holds none: requests of a
+//! busy tree may all end at once, and a lone agent that comes right after would wait for all of them.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -15,6 +18,9 @@ pub type TreeId = Arc<str>;
 
 /// One request that asked for a permit. Later ones have greater numbers.
 pub type Ticket = u64;
+
+/// From this cap on, one permit is kept for trees that hold none.
+pub const SPARE_FROM: usize = 8;
 
 /// How many requests may run at once.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -107,12 +113,12 @@ impl Queue {
 
     /// Serves one request that waits, if one may run.
     pub fn grant(&mut self) -> Option<Ticket> {
-        if self.caps.global.is_some_and(|cap| self.held >= cap) {
-            return None;
-        }
-        let (tree, ticket) = self.order.iter().find_map(|(_, _, tree)| {
+        let (tree, ticket) = self.order.iter().find_map(|(held, _, tree)| {
+            if self.caps.global.is_some_and(|cap| self.held >= open_to(cap, *held)) {
+                return None;
+            }
             let waiting = &self.trees[tree].waiting;
-            let ticket = waiting.iter().find(|(_, provider)| self.has_room(provider))?.0;
+            let ticket = waiting.iter().find(|(_, provider)| self.has_room(provider, *held))?.0;
             Some((tree.clone(), *ticket))
         })?;
         self.turns += 1;
@@ -130,9 +136,9 @@ impl Queue {
         Some(ticket)
     }
 
-    fn has_room(&self, provider: &Arc<str>) -> bool {
+    fn has_room(&self, provider: &Arc<str>, held_by_tree: usize) -> bool {
         let cap = self.caps.providers.get(&**provider);
-        cap.is_none_or(|cap| self.held_by_provider(provider) < *cap)
+        cap.is_none_or(|cap| self.held_by_provider(provider) < open_to(*cap, held_by_tree))
     }
 
     /// Changes a tree, and keeps its place in the order right. One that neither holds nor waits is gone.
@@ -146,6 +152,11 @@ impl Queue {
             self.trees.remove(tree);
         }
     }
+}
+
+/// How much of a cap is open to a tree that holds so many permits.
+fn open_to(cap: usize, held_by_tree: usize) -> usize {
+    cap - usize::from(cap >= SPARE_FROM && held_by_tree > 0)
 }
 
 #[cfg(test)]

@@ -62,7 +62,7 @@ async fn what_waits_in_the_inbox_stays() {
     with_a_tool(&house).await;
     let agent = house.agent(|it| it.budget(Budget::new().tokens(1))).await;
     let first = agent.followup("one").await.unwrap();
-    agent.followup("two").await.unwrap();
+    let second = agent.followup("two").await.unwrap();
     house.model.gate("gate").open();
     let outcome = agent.outcome(&first, 0).await.unwrap();
     assert_eq!(outcome.reason, out_of("tokens", 1, 40));
@@ -70,7 +70,9 @@ async fn what_waits_in_the_inbox_stays() {
     assert_eq!(agent.inbox().list(InboxTarget::NextTurn).len(), 1);
     // Whoever asks on is told the same at once, and no request is sent.
     house.model.stage().record(true);
-    assert_eq!(agent.prompt("three").await.unwrap().reason, out_of("tokens", 1, 40));
+    agent.followup("three").await.unwrap();
+    let outcome = agent.outcome(&second, 0).await.unwrap();
+    assert_eq!(outcome.reason, out_of("tokens", 1, 40));
     assert!(house.model.captured().is_empty());
     house.ends_clean().await;
 }

@@ -138,16 +138,13 @@ impl Index {
                     }
                 }
             }
-            tree.apply_batch(std::mem::take(&mut batch))?;
-            // A batch is held in memory twice.
-            for (count, (key, value)) in (1..).zip(rows(&recent)) {
-                batch.insert(key, value);
-                if u64::is_multiple_of(count, ROWS_A_STEP) {
-                    tree.apply_batch(std::mem::take(&mut batch))?;
-                }
+            tree.apply_batch(batch)?;
+            // One by one: sled frees what an insertion replaces some insertions later, and a batch
+            // counts as one. Fed by batches alone, it keeps every page that it ever had.
+            for (key, value) in rows(&recent) {
+                tree.insert(key, value)?;
             }
-            batch.insert(Key::Covered.encode(), to_json(&covered));
-            tree.apply_batch(batch)
+            tree.insert(Key::Covered.encode(), to_json(&covered)).map(drop)
         })?;
         self.thread.sync()
     }
@@ -202,17 +199,16 @@ impl Index {
             }
             corrected += wanted.len();
             let mut done = all - wanted.len() as u64;
-            // A batch is held in memory twice: a new index is filled by many.
+            tree.apply_batch(batch)?;
+            // One by one, as in `add`.
             for (key, value) in wanted {
-                batch.insert(key, value);
+                tree.insert(key, value)?;
                 done += 1;
                 if done.is_multiple_of(ROWS_A_STEP) {
-                    tree.apply_batch(std::mem::take(&mut batch))?;
                     progress(done, all);
                 }
             }
-            batch.insert(Key::Covered.encode(), covered);
-            tree.apply_batch(batch)?;
+            tree.insert(Key::Covered.encode(), covered)?;
             Ok(corrected)
         })?;
         self.thread.sync()?;

@@ -10,7 +10,8 @@ use crate::descriptor::{CorruptDescriptor, Descriptor};
 /// look is taken only if it is not.
 const HEAD_LEN: u64 = 4;
 
-pub(super) type Identity = Result<Descriptor, (Diagnostic, String)>;
+/// Who a session is, or why that cannot be said, in one word and in its own.
+pub type Identity = Result<Descriptor, (Diagnostic, String)>;
 
 /// The identity of a session that says who it is, or cannot be read as saying so.
 pub(super) fn of_live(found: Result<Option<Descriptor>, CorruptDescriptor>) -> Identity {
@@ -21,8 +22,8 @@ pub(super) fn of_live(found: Result<Option<Descriptor>, CorruptDescriptor>) -> I
     }
 }
 
-/// The identity of a session that nobody drives: by as little of it as says so.
-pub(super) async fn of_stored(store: &dyn StoreReader, header: &SessionHeader) -> Identity {
+/// The identity of a stored session: by as little of it as says so. No agent is loaded.
+pub async fn identify(store: &dyn StoreReader, header: &SessionHeader) -> Identity {
     if !header.is_seeded
         && let Some(descriptor) = head(store, header).await?
     {

@@ -20,6 +20,7 @@ use playhouse_plugin_api::{
     world::World,
 };
 
+pub use self::identity::{Identity, identify};
 pub use self::timing::{OpenTurn, Timing};
 use self::tree::{Kin, Tree};
 use crate::descriptor::Descriptor;
@@ -222,7 +223,7 @@ impl<'a> Census<'a> {
                 };
                 (identity::of_live(found), activity)
             }
-            None => (identity::of_stored(self.store?, &header).await, Activity::Stored),
+            None => (identify(self.store?, &header).await, Activity::Stored),
         };
         let known = match identity {
             Ok(descriptor) => Known::Child { descriptor, activity, has_children },

@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use playhouse_messages::event::CancelCause;
-use playhouse_plugin_api::creation::{AgentHandle, NewAgent};
+use playhouse_messages::{event::CancelCause, invariants::Invariants};
+use playhouse_plugin_api::{
+    agent::Agent,
+    creation::{AgentHandle, NewAgent},
+};
 use playhouse_stores::MemoryStore;
+use playhouse_subagents::{CONTINUATIONS_SERVICE, Continuations};
 use playhouse_supervisor::{plugin_host::RestartLimits, restart_policy::RestartPolicy};
 
 use crate::rig::{Rig, held, last_told, told_by_children, trace};
@@ -77,20 +81,58 @@ async fn a_cancelled_tree_comes_to_rest_and_wakes_nobody() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_child_whose_actor_dies_is_restarted_and_goes_on() {
-    let rig = Rig::new([held("work", "work")]).await;
-    rig.start(&rig.root, "a", "work").await;
-    rig.model.gate("work").arrived(1).await;
-    rig.send(&rig.root, "a", "more").await.unwrap();
-    let a = rig.agent("a");
-    a.cell().actor.live().unwrap().get_cell().kill();
-    rig.until_settled("a").await;
-    // The turn that died is closed, and what waited has run.
-    assert!(trace(&a).contains("TE1(interrupted)"), "{}", trace(&a));
-    assert!(trace(&a).ends_with("TE2(completed)"), "{}", trace(&a));
-    assert_eq!(rig.told(), ["+run-1 spawn a", "-run-1 completed: ok"]);
-    assert_eq!(told_by_children(&rig.root), ["subagent-settled a"]);
-    rig.ends_clean().await;
+async fn a_child_whose_actors_die_is_restarted_and_goes_on() {
+    for victim in ["agent", "session", "writer", "supervisor"] {
+        let rig = Rig::new([held("work", "work")]).await;
+        rig.start(&rig.root, "a", "work").await;
+        rig.model.gate("work").arrived(1).await;
+        rig.send(&rig.root, "a", "more").await.unwrap();
+        let a = rig.agent("a");
+        match victim {
+            "agent" => a.cell().actor.live().unwrap().get_cell().kill(),
+            "session" => a.session().cell().appender.live().unwrap().get_cell().kill(),
+            "writer" => a.session().cell().writer.live().unwrap().get_cell().kill(),
+            _ => a.cell().supervisor.live().unwrap().get_cell().kill(),
+        }
+        rig.model.gate("work").open();
+        rig.until_settled("a").await;
+        // What waited has run, also if the turn that died was closed by repair.
+        assert!(trace(&a).ends_with("TE2(completed)"), "{victim}: {}", trace(&a));
+        assert_eq!(rig.told(), ["+run-1 spawn a", "-run-1 completed: ok"], "{victim}");
+        assert_eq!(told_by_children(&rig.root), ["subagent-settled a"], "{victim}");
+        rig.harness.shutdown().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tree_that_is_cancelled_at_any_moment_comes_to_rest() {
+    for moment in 0..12 {
+        let rig = Rig::new([held("work", "work")]).await;
+        let mut all = vec![rig.root.agent().clone()];
+        for parent in 0..4 {
+            let parent: Agent = all[parent].clone();
+            for child in 0..3 {
+                let id = format!("{}.{child}", parent.id());
+                rig.start(&parent, &id, "work").await;
+                all.push(rig.agent(&id));
+            }
+        }
+        for _ in 0..moment * 7 {
+            tokio::task::yield_now().await;
+        }
+        rig.root.cancel_tree(&CancelCause::User);
+        rig.until("all settle", || rig.states().is_empty()).await;
+        rig.root.when_idle().await.unwrap();
+        assert_eq!(rig.root.session().view().last_turn, 0, "what is cancelled wakes nobody");
+        assert_eq!(told_by_children(&rig.root).len(), 3);
+        for agent in &all {
+            let log = agent.session().log();
+            let kept = Invariants::of(&log).unwrap_or_else(|broken| panic!("{broken}"));
+            assert!(kept.is_balanced(), "{}", trace(agent));
+        }
+        assert_eq!((rig.harness.agents().len(), rig.slots.taken()), (1, 0));
+        rig.harness.shutdown().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -142,7 +184,7 @@ async fn a_shutdown_leaves_children_that_another_harness_resumes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_goes_ends_its_children_and_the_next_one_resumes_them() {
+async fn a_drained_service_takes_nothing_any_more() {
     let rig = Rig::new([held("work", "work")]).await;
     rig.start(&rig.root, "a", "work").await;
     rig.model.gate("work").arrived(1).await;
@@ -150,6 +192,28 @@ async fn a_plugin_that_goes_ends_its_children_and_the_next_one_resumes_them() {
     assert_eq!((rig.is_live("a"), rig.states().len()), (false, 0));
     let refused = rig.send(&rig.root, "a", "x").await.unwrap_err();
     assert_eq!(refused.code(), "DRAINING");
+    rig.ends_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_that_goes_ends_its_children_and_the_next_one_resumes_them() {
+    let mut rig = Rig::new([held("work", "work")]).await;
+    rig.start(&rig.root, "a", "work").await;
+    rig.model.gate("work").arrived(1).await;
+    rig.send(&rig.root, "a", "parked").await.unwrap();
+    rig.plugin.reload().await.unwrap();
+    let services = rig.world().services.clone();
+    let next = services.require::<Continuations>(CONTINUATIONS_SERVICE).unwrap();
+    rig.service = Continuations::clone(&next);
+    // The old instance may still be at it, and says so.
+    while let Err(error) = rig.send(&rig.root, "a", "go on").await {
+        assert_eq!(error.code(), "ACTIVATION_CLOSING");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let a = rig.agent("a");
+    rig.until_settled("a").await;
+    let turn = |turn: u32| format!("TS{turn} -turn U(delegation) A TE{turn}(completed)");
+    assert!(trace(&a).ends_with(&format!("{} {}", turn(2), turn(3))), "{}", trace(&a));
     rig.ends_clean().await;
 }
 

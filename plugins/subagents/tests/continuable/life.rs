@@ -1,4 +1,6 @@
-use playhouse_messages::{content::ContentBlock, event::CancelCause, message::Source};
+use playhouse_messages::{
+    config::ModelChoice, content::ContentBlock, event::CancelCause, message::Source,
+};
 use playhouse_models::scripted::Reply;
 use playhouse_plugin_api::{cancel::CancelToken, tool::ToolFilter};
 use playhouse_subagents::{
@@ -102,12 +104,9 @@ async fn orchestration_1_14_8_an_idle_parent_is_woken_and_later_notices_join_its
 #[tokio::test(start_paused = true)]
 async fn orchestration_1_14_9_a_settled_child_is_resumed_by_what_its_descriptor_says() {
     let rig = Rig::new([]).await;
-    let mut options = ChildOptions::default();
-    options.model = Some(playhouse_messages::config::ModelChoice {
-        provider: "scripted".into(),
-        model: "small".into(),
-        reasoning_effort: None,
-    });
+    let model =
+        ModelChoice { provider: "scripted".into(), model: "small".into(), reasoning_effort: None };
+    let options = ChildOptions { model: Some(model), ..ChildOptions::default() };
     let request = ChildRequest::new(&rig.root, "first")
         .options(options)
         .persona("You count beans.")

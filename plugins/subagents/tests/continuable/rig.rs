@@ -17,15 +17,19 @@ use playhouse_plugin_api::{
 use playhouse_stores::MemoryStore;
 use playhouse_subagents::{
     CONTINUATIONS_SERVICE, ChildProviders, ChildRequest, ContinuationError, Continuations,
-    SUBAGENTS_SERVICE, Slots, StartContinuable, Started, Subagents,
+    SUBAGENTS_SERVICE, Slots, StartContinuable, Started, Subagents, descriptor::DESCRIPTOR_KIND,
 };
-use playhouse_supervisor::harness::{Harness, HarnessBuilder};
+use playhouse_supervisor::{
+    harness::{Harness, HarnessBuilder},
+    plugin_host::{PluginHandle, PluginStatus},
+};
 
 /// A harness with continuable children, and a root for them.
 pub struct Rig {
     pub harness: Harness,
     pub model: Arc<ScriptedAdapter>,
     pub root: AgentHandle,
+    pub plugin: PluginHandle,
     pub service: Continuations,
     pub slots: Slots,
     /// What listeners were told: `+run-1 spawn a`, `-run-1 completed: done`.
@@ -44,8 +48,12 @@ impl Rig {
     ) -> Self {
         let plugin = Subagents::new();
         let slots = plugin.slots().clone();
-        let builder = Harness::builder().store(store.clone()).plugin(plugin);
+        let builder = Harness::builder().store(store.clone()).event_kind(DESCRIPTOR_KIND);
         let harness = change(builder).start().await.unwrap();
+        let plugin = harness.host(plugin).await.unwrap();
+        let mut status = plugin.watch();
+        status.wait_for(|status| *status == PluginStatus::Active).await.unwrap();
+        drop(status);
         let script = rules
             .into_iter()
             .chain([Rule { when: When::default(), reply: Reply::text("ok") }])
@@ -63,7 +71,7 @@ impl Rig {
             true => harness.resume("root", new).await.unwrap(),
             false => harness.create(new.id("root")).await.unwrap(),
         };
-        Self { harness, model, root, service, slots, told }
+        Self { harness, model, root, plugin, service, slots, told }
     }
 
     pub fn world(&self) -> &Arc<World> {
@@ -197,14 +205,14 @@ pub fn told_by_children(agent: &Agent) -> Vec<String> {
 /// The text of the last message of this kind that the agent was sent.
 pub fn last_told(agent: &Agent, kind: &str) -> String {
     let log = agent.session().log();
-    let texts = log.iter().filter_map(|event| match &event.body {
+    let mut texts = log.iter().filter_map(|event| match &event.body {
         EventBody::InboxSpliced(splice) => splice
             .inserted
             .iter()
             .find_map(|message| (message.source.kind() == kind).then(|| message.text())),
         _ => None,
     });
-    texts.last().unwrap_or_default()
+    texts.next_back().unwrap_or_default()
 }
 
 pub fn results_of(agent: &Agent) -> Vec<String> {

@@ -177,3 +177,19 @@ fn one_tree_of_many_does_not_starve_a_lone_one() {
     assert_eq!(queue.grant(), Some(ticket));
     assert_eq!((queue.held_by_tree("big"), queue.held_by_tree("lone")), (3, 1));
 }
+
+#[test]
+fn the_last_permit_is_for_a_tree_that_holds_none() {
+    let mut queue = Queue::new(Caps { global: Some(SPARE_FROM), ..Caps::default() });
+    let (big, lone, provider): (TreeId, TreeId, Arc<str>) =
+        ("big".into(), "lone".into(), "p".into());
+    for _ in 0..20 {
+        queue.ask(&big, &provider);
+    }
+    while queue.grant().is_some() {}
+    assert_eq!(queue.held(), SPARE_FROM - 1);
+    let ticket = queue.ask(&lone, &provider);
+    assert_eq!(queue.grant(), Some(ticket));
+    queue.ask(&lone, &provider);
+    assert_eq!(queue.grant(), None);
+}

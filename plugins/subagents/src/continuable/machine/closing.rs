@@ -10,7 +10,7 @@ use playhouse_messages::{
 use super::{
     super::ContinuationError,
     DrainScope, Effect, Epoch, Machine, OpId,
-    child::{Phase, Stage},
+    child::{Child, Phase, Stage},
 };
 
 /// Somebody who waits for the end of some children.
@@ -123,6 +123,14 @@ impl Machine {
         if !matches!(child.phase, Phase::Making { .. }) {
             self.out.push(Effect::Ended { child: id.clone(), epoch: child.epoch });
         }
+        for above in child.lineage.iter() {
+            if let Some(count) = self.below.get_mut(above) {
+                *count -= 1;
+                if *count == 0 {
+                    self.below.remove(above);
+                }
+            }
+        }
         let parent = child.lineage.first().cloned();
         if let Some(parent) = parent.as_ref().and_then(|parent| self.children.get_mut(parent)) {
             parent.owned.remove(id);
@@ -177,21 +185,25 @@ impl Machine {
     }
 
     pub(super) fn drain(&mut self, id: OpId, scope: DrainScope, keep_inbox: bool) {
-        let selected = match &scope {
+        let mut selected: Vec<SessionId> = match &scope {
             DrainScope::All => {
                 self.closed = true;
                 self.children.keys().cloned().collect()
             }
             DrainScope::Below(above) => {
                 self.closed_below.extend(above.iter().cloned());
-                let below = self.children.iter().filter(|(_, child)| {
-                    child.lineage.iter().any(|ancestor| above.contains(ancestor))
-                });
-                below.map(|(id, _)| id.clone()).collect()
+                let is_below =
+                    |child: &Child| child.lineage.iter().any(|ancestor| above.contains(ancestor));
+                match above.iter().any(|above| self.below.contains_key(above)) {
+                    true => {
+                        let all = self.children.iter();
+                        all.filter(|(_, child)| is_below(child)).map(|(id, _)| id.clone()).collect()
+                    }
+                    false => Vec::new(),
+                }
             }
             DrainScope::Children(children) => children.clone(),
         };
-        let mut selected: Vec<_> = selected;
         selected.retain(|id| self.children.contains_key(id));
         selected.sort_by_key(|id| self.children.get(id).map(|child| child.lineage.len()));
         let epochs =

@@ -31,6 +31,8 @@ use super::{Activation, ContinuationError};
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     children: BTreeMap<SessionId, Child>,
+    /// How many children are below each agent, so that the end of one without any costs nothing.
+    below: BTreeMap<SessionId, usize>,
     /// Agents below which nothing is admitted, until they have left the registry.
     closed_below: BTreeSet<SessionId>,
     /// Nothing is admitted at all.
@@ -117,6 +119,9 @@ impl Machine {
         let epoch = self.epochs;
         if let Some(parent) = op.lineage.first().and_then(|parent| self.children.get_mut(parent)) {
             parent.owned.insert(id.clone());
+        }
+        for above in op.lineage.iter() {
+            *self.below.entry(above.clone()).or_default() += 1;
         }
         self.out.push(Effect::Make { child: id.clone(), epoch, op: op.id });
         self.children.insert(id, Child::making(epoch, op, queue));
@@ -296,6 +301,12 @@ impl Machine {
         let mut all: Vec<_> = self.children.iter().map(|(id, child)| child.seen(id)).collect();
         all.sort_by_key(|child| child.lineage.len());
         all
+    }
+
+    /// Whether nothing is left of any child.
+    #[cfg(test)]
+    fn counts_nobody(&self) -> bool {
+        self.children.is_empty() && self.below.is_empty() && self.drains.is_empty()
     }
 
     /// One child.

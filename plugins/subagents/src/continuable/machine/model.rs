@@ -382,6 +382,7 @@ impl World {
     pub fn is_whole(&self) {
         assert!(self.machine.activations().is_empty(), "{:?}", self.machine.activations());
         assert!(self.drains.is_empty(), "a drain has no end");
+        assert!(self.machine.counts_nobody());
         for (id, (op, child)) in &self.ops {
             let answer = self.answers.get(id).unwrap_or_else(|| panic!("{op:?} has no answer"));
             let to = match op.lineage.first() == Some(child) {

@@ -99,6 +99,27 @@ fn orchestration_1_7_a_quiet_moment_before_a_message_settles_nothing() {
 }
 
 #[test]
+fn orchestration_1_7_a_child_that_waited_and_was_sent_more_is_not_settled_by_its_childs_end() {
+    let mut world = family(&[("root", "a"), ("a", "b")]);
+    finish(&mut world, "a");
+    world.deliver(&id("root"), &id("a"));
+    perform(&mut world, "send a");
+    world.look(&id("a"));
+    let look = world.tasks.pop().unwrap();
+    world.perform(look, true);
+    // Its end wakes nobody, so that nothing but the running turn keeps its parent.
+    world.agents.get_mut("b").unwrap().finish();
+    world.look(&id("b"));
+    let look = world.tasks.pop().unwrap();
+    world.perform(look, true);
+    perform(&mut world, "dispose b");
+    let notice = world.tasks.pop().unwrap();
+    world.perform(notice, false);
+    assert_eq!(world.tasks.len(), 0, "{:?}", world.tasks);
+    assert_eq!(state(&world, "a"), Some(ActivationState::Running));
+}
+
+#[test]
 fn orchestration_1_7_what_comes_during_a_disposal_resumes_the_child_after_it() {
     let mut world = family(&[("root", "a")]);
     finish(&mut world, "a");

@@ -3,7 +3,9 @@ use std::sync::Arc;
 use futures::FutureExt;
 use playhouse_messages::{event::CancelCause, id::SessionId};
 use playhouse_models::scripted::Reply;
-use playhouse_plugin_api::{agent::Agent, cancel::CancelToken, fork::ForkPoint, store::StoreReader};
+use playhouse_plugin_api::{
+    agent::Agent, cancel::CancelToken, fork::ForkPoint, store::StoreReader,
+};
 use playhouse_teams::{
     EVENT_KINDS, Member, MemberStatus, NewMember, NewMessage, NewTask, Phase, TeamContext,
     VALIDATOR, record::Record,
