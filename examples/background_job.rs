@@ -64,14 +64,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     while !matches!(&log.next().await.body, playhouse::EventBody::TurnEnd(end) if end.turn == 2) {}
     println!(
         "{}",
-        agent
-            .session()
-            .view()
-            .history
-            .iter()
-            .last()
-            .map(|entry| entry.message.text())
-            .unwrap_or_default()
+        agent.session().view().history.iter().last().map(|entry| entry.message.text()).unwrap_or_default()
     );
     harness.shutdown().await?;
     Ok(())

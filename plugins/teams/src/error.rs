@@ -55,7 +55,7 @@ pub enum TeamError {
         /// The member's name.
         name: String,
         /// Why not.
-        cause: ContinuationError,
+        cause: Box<ContinuationError>,
     },
     /// The team has no such member.
     #[error("no member is named \"{name}\"; list_agents names them")]
@@ -196,10 +196,10 @@ pub enum TeamError {
     /// The Lead's log did not take the record, or could not be made durable; in that case it may
     /// stand all the same: read before you repeat.
     #[error("the Lead's log: {0}")]
-    Log(#[from] SessionError),
+    Log(Box<SessionError>),
     /// A sub-agent did not do what was asked.
     #[error(transparent)]
-    Continuation(#[from] ContinuationError),
+    Continuation(Box<ContinuationError>),
     /// The caller's token fired.
     #[error("cancelled")]
     Cancelled,
@@ -242,6 +242,18 @@ impl TeamError {
             Self::Continuation(error) => error.code(),
             Self::Cancelled => "CANCELLED",
         }
+    }
+}
+
+impl From<SessionError> for TeamError {
+    fn from(error: SessionError) -> Self {
+        Self::Log(Box::new(error))
+    }
+}
+
+impl From<ContinuationError> for TeamError {
+    fn from(error: ContinuationError) -> Self {
+        Self::Continuation(Box::new(error))
     }
 }
 

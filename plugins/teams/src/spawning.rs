@@ -75,7 +75,7 @@ impl Lead {
             },
             Err(cause) => {
                 let settled = self.settle(&id, Some(cause.to_string())).await;
-                settled.err().unwrap_or(TeamError::Provisioning { name, cause })
+                settled.err().unwrap_or(TeamError::Provisioning { name, cause: Box::new(cause) })
             }
         };
         // What was started and is no member must not go on.

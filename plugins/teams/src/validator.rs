@@ -11,7 +11,7 @@ use playhouse_messages::{
 use crate::{record::Record, team::Team};
 
 /// The rule's name, to allow and block it.
-pub const VALIDATOR: &str = "team/fold";
+pub const VALIDATOR: &str = "team-fold";
 
 /// Holds the fold's rules against each candidate, whoever appends it.
 pub(crate) struct TeamRules;

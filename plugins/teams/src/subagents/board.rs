@@ -154,9 +154,8 @@ fn orchestration_18_1_limits_hold() {
     act(&mut team, LEAD, 1, 1, TaskAction::Delete).unwrap();
     assert!(team.new_task(task, 1).is_ok());
 
-    let mut config = TeamsConfig::default();
-    config.max_pending_messages = 1;
-    config.max_message_bytes = 400;
+    let config =
+        TeamsConfig { max_pending_messages: 1, max_message_bytes: 400, ..TeamsConfig::default() };
     let send = |team: &crate::Team, id: &str, from: &str, new: NewMessage| {
         let message = team.new_message(MessageId::from(id), &from.into(), new, &config);
         message.map_err(|error| error.code().to_owned())

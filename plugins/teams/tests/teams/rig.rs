@@ -1,4 +1,4 @@
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use playhouse_messages::{
     candidate::Candidate,
@@ -18,7 +18,7 @@ use playhouse_plugin_api::{
     world::World,
 };
 use playhouse_stores::MemoryStore;
-use playhouse_subagents::Subagents;
+use playhouse_subagents::{CONTINUATIONS_SERVICE, Continuations, Subagents};
 use playhouse_supervisor::{
     harness::Harness,
     plugin_host::{PluginHandle, PluginStatus},
@@ -126,21 +126,30 @@ impl Rig {
         roster.iter().find(|row| row.name == name).unwrap().status
     }
 
-    /// Lets the runtime run until it is so; the paused clock moves when nothing else can.
+    pub fn continuations(&self) -> Arc<Continuations> {
+        self.world().services.require::<Continuations>(CONTINUATIONS_SERVICE).unwrap()
+    }
+
+    /// Looks again whenever the team, a child or the set of agents has changed; fails if nothing does
+    /// any more.
     pub async fn until(&self, what: &str, is_it: impl Fn() -> bool) {
-        for _ in 0..60_000 {
-            if is_it() {
-                return;
+        let (mut team, mut agents) = (self.seat.watch(), self.world().agents.watch());
+        let mut children = self.continuations().watch();
+        let look = async {
+            while !is_it() {
+                tokio::select! {
+                    changed = team.changed() => changed.unwrap(),
+                    changed = agents.changed() => changed.unwrap(),
+                    changed = children.changed() => changed.unwrap(),
+                }
             }
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
-        panic!("not in time: {what}; {:?}", self.seat.roster());
+        };
+        let looked = tokio::time::timeout(Duration::from_secs(3_600), look).await;
+        assert!(looked.is_ok(), "not in time: {what}; {:?}", self.seat.roster());
     }
 
     pub async fn until_inactive(&self, name: &str) {
-        let service = playhouse_subagents::CONTINUATIONS_SERVICE;
-        let continuations =
-            self.world().services.require::<playhouse_subagents::Continuations>(service).unwrap();
+        let continuations = self.continuations();
         let id = self.seat.team().unwrap().named(name).unwrap().id.clone();
         let gone = || continuations.activation(&id).is_none();
         self.until(&format!("{name} is inactive"), gone).await;

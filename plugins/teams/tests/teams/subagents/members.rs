@@ -248,9 +248,7 @@ async fn orchestration_18_3_who_settles_a_member_first_wins_and_the_other_ends_w
         }
         .boxed()
     });
-    let service = playhouse_subagents::CONTINUATIONS_SERVICE;
-    let continuations =
-        rig.world().services.require::<playhouse_subagents::Continuations>(service).unwrap();
+    let continuations = rig.continuations();
     continuations.register_set_up(&rig.world().scope, held_back).unwrap();
     let cancel = CancelToken::new();
     let spawn = rig.seat.spawn(NewMember::new("rev", "reviews", "work"), &cancel);
