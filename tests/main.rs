@@ -31,6 +31,7 @@ mod scenarios;
 mod sessions;
 #[cfg(feature = "sim")]
 mod sim;
+mod teams;
 mod testing;
 mod tools;
 mod transfer;

@@ -40,6 +40,7 @@ mod presets;
 mod reader;
 mod recovery;
 mod store;
+mod teams;
 mod titles;
 pub(super) mod workflows;
 
@@ -57,6 +58,7 @@ use playhouse_policies::{FallbackPolicy, REPEAT_TOOL_REMINDER};
 use playhouse_presets::Root;
 use playhouse_stores::StoreConfig;
 use playhouse_supervisor::hibernation::HibernationPolicy;
+use playhouse_teams::TeamsConfig;
 use serde::Deserialize;
 
 pub(super) use self::budget::micros;
@@ -99,6 +101,8 @@ pub struct Config {
     pub acp: Vec<AcpAgentConfig>,
     /// Background jobs; `None` for none.
     pub jobs: Option<JobsConfig>,
+    /// Long-lived teams; `None` for none.
+    pub teams: Option<TeamsConfig>,
     /// Where agent presets are; `None` for none.
     pub presets: Option<Vec<Root>>,
     /// The model that names sessions; `None` names them by their first prompt.

@@ -35,6 +35,7 @@ use playhouse_supervisor::{
     harness::{Harness, HarnessBuilder},
     plugin_host::{HostError, PluginHandle, PluginStatus},
 };
+use playhouse_teams::TeamsPlugin;
 
 use playhouse_workflows::Workflows;
 use serde::{Deserialize, de::DeserializeOwned};
@@ -117,6 +118,8 @@ pub async fn open(
         None => defaults.to_vec(),
     };
     let acp = acp_agents(config, &plugins)?;
+    // A member is a sub-agent.
+    let teams = config.teams.as_ref().filter(|_| plugins.contains(&"subagents"));
     let store = opening(config.store.clone()).open(dir).await?;
     let attachments = DirectoryAttachments::new(dir.join(ATTACHMENTS));
     let builder = crate::minimal().shared_store(store).attachments(attachments);
@@ -128,6 +131,7 @@ pub async fn open(
         &playhouse_policies::EVENT_KINDS,
         &playhouse_presets::EVENT_KINDS,
         &playhouse_sessions::EVENT_KINDS,
+        &playhouse_teams::EVENT_KINDS,
         &playhouse_workflows::record::EVENT_KINDS,
     ];
     for kind in kinds.concat() {
@@ -183,6 +187,10 @@ pub async fn open(
                 _ => harness.host(subagents.clone()).await,
             };
             set_up(hosted).await?;
+        }
+        if let Some(teams) = teams {
+            let plugin = TeamsPlugin::new(teams.clone()).map_err(Failure::from)?;
+            set_up(harness.host(plugin).await).await?;
         }
         if let Some(agents) = acp {
             set_up(harness.host(agents).await).await?;

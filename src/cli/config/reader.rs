@@ -25,6 +25,7 @@ use super::{
     presets::PresetsEntry,
     recovery::{FallbackEntry, RetryEntry},
     store::StoreEntry,
+    teams::TeamsEntry,
     titles::TitlesEntry,
 };
 
@@ -68,6 +69,8 @@ struct File {
     limits: LimitsEntry,
     /// Lets agents have background jobs, with the tools `job_output`, `job_list` and `job_kill`.
     jobs: Option<Spanned<JobsEntry>>,
+    /// Lets agents that no other delegates to lead teams, with a roster, a task board and a mailbox.
+    teams: Option<Spanned<TeamsEntry>>,
     /// Where agent presets are.
     presets: Option<PresetsEntry>,
 }
@@ -273,6 +276,11 @@ impl Reader<'_> {
         let fallback = file.fallback.map(|entry| self.fallback(entry)).transpose()?;
         Ok(Config {
             agents,
+            teams: file
+                .teams
+                .as_ref()
+                .map(|entry| self.teams(entry, plugins.as_deref()))
+                .transpose()?,
             plugins,
             providers,
             fallback,

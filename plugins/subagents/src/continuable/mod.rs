@@ -147,6 +147,22 @@ impl Continuations {
         self.send(parent, child, content, source, InboxTarget::NextStep, cancel).await
     }
 
+    /// As [`Continuations::followup`], for a message that may have been sent before: a child whose log
+    /// knows its id gets it once. If it still waits there, the child is woken for it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Continuations::followup`].
+    pub async fn deliver(
+        &self,
+        parent: &Agent,
+        child: &SessionId,
+        message: Message,
+        cancel: &CancelToken,
+    ) -> Result<(), ContinuationError> {
+        self.submit(parent, child, message, InboxTarget::NextTurn, cancel).await
+    }
+
     async fn send(
         &self,
         parent: &Agent,
@@ -156,14 +172,25 @@ impl Continuations {
         target: InboxTarget,
         cancel: &CancelToken,
     ) -> Result<MessageId, ContinuationError> {
-        let lineage = self.0.caller(parent)?;
         let message = Message::user_from(self.0.world.ids.message(), content, source);
         let id = message.id.clone();
+        self.submit(parent, child, message, target, cancel).await?;
+        Ok(id)
+    }
+
+    async fn submit(
+        &self,
+        parent: &Agent,
+        child: &SessionId,
+        message: Message,
+        target: InboxTarget,
+        cancel: &CancelToken,
+    ) -> Result<(), ContinuationError> {
+        let lineage = self.0.caller(parent)?;
         let caller = parent.clone();
         let delivery = Delivery { message, target, wake: true, caller, blueprint: None };
         let input = |op| Input::Deliver { child: child.clone(), op };
-        self.0.submit(child, delivery, lineage, cancel, input).await?;
-        Ok(id)
+        self.0.submit(child, delivery, lineage, cancel, input).await
     }
 
     /// Ends the running turn of a child, and nothing else: its unclaimed input waits for the next
