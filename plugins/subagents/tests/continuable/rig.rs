@@ -117,13 +117,13 @@ impl Rig {
         all.iter().map(|child| format!("{} {}", child.child, child.state)).collect()
     }
 
-    /// Lets the runtime run until it is so; the paused clock moves when nothing else can.
+    /// Lets the runtime run until it is so; the paused clock moves meanwhile.
     pub async fn until(&self, what: &str, is_it: impl Fn() -> bool) {
         for _ in 0..60_000 {
             if is_it() {
                 return;
             }
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            tokio::time::advance(std::time::Duration::from_millis(1)).await;
         }
         panic!("not in time: {what}; {:?}; {}", self.states(), trace(&self.root));
     }

@@ -284,6 +284,8 @@ impl World {
                 let agent = self.agents.entry(child.clone()).or_default();
                 agent.lineage = op.lineage.to_vec();
                 agent.live = true;
+                // What an earlier epoch left in its inbox waits there for the next message that wakes it.
+                agent.owed.clear();
                 let accepted = fresh.then(|| {
                     agent.take(op.message.clone(), true);
                     agent.len
