@@ -1,14 +1,16 @@
 //! A long-lived team: a Lead puts tasks on a board, two members claim and complete them, and tell it so.
 //! In the next life of the process the team is there as it was, and a member that slept takes another.
 //!
-//! Offline, with a scripted model: `cargo run --example team_board`. With a real one if its key is in the
-//! environment: `DEEPSEEK_API_KEY=.. cargo run --example team_board`.
+//! `cargo run --example team_board`. It is offline unless `DEEPSEEK_API_KEY` or `ANTHROPIC_API_KEY` is set.
 
-use std::{path::Path, sync::Arc};
+use std::path::Path;
 
 use playhouse::{
-    AgentHandle, AgentOptions, CancelToken, Harness, NewAgent, models,
-    models::scripted::{Reply, Script, ScriptedAdapter, When},
+    AgentHandle, CancelToken, Harness, NewAgent,
+    models::{
+        EnvModel,
+        scripted::{Reply, Script, When},
+    },
     stores::{JournalStore, JournalStoreConfig},
     teams::{
         MemberStatus, NewMember, NewMessage, NewTask, Seat, TEAMS_SERVICE, Teams, TeamsPlugin,
@@ -29,16 +31,7 @@ impl Life {
     async fn begin(dir: &Path, resume: bool) -> Result<Self> {
         let store = JournalStore::open(dir, JournalStoreConfig::default()).await?;
         let harness = playhouse::base().plugin(TeamsPlugin::default()).store(store).start().await?;
-        let registry = &harness.world().models;
-        let options = if std::env::var_os("DEEPSEEK_API_KEY").is_some() {
-            let config = models::openai_compatible::Config::deepseek();
-            let adapter = models::openai_compatible::OpenAiCompatible::new(config)?;
-            registry.register(["deepseek"], Arc::new(adapter))?;
-            AgentOptions::new().model("deepseek", "deepseek-v4-flash")
-        } else {
-            registry.register(["scripted"], Arc::new(ScriptedAdapter::new(script())))?;
-            AgentOptions::new().model("scripted", "any")
-        };
+        let options = EnvModel::or_script(script())?.register(harness.world())?;
         let new = NewAgent::new(options);
         let lead = match resume {
             true => harness.resume("lead", new).await?,
