@@ -57,7 +57,8 @@ async fn what_is_queued_when_a_lead_goes_is_delivered_by_its_next_life() {
     let ann = rig.spawn("ann", "work").await;
     rig.model.gate("work").open();
     rig.until_inactive("ann").await;
-    // Recorded, and the process ends before anybody has carried it.
+    // Ann's end has woken the Lead. Nobody is told of what is recorded after that.
+    rig.lead.when_idle().await.unwrap();
     let team = rig.seat.team().unwrap();
     let new = NewMessage::wakeup("ann", "later");
     let message = team.new_message("m".into(), rig.lead.id(), new, rig.teams.config()).unwrap();
