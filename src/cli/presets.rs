@@ -210,8 +210,11 @@ fn not_configured(id: &str) -> CreateError {
     Failure::new("PRESETS_NOT_CONFIGURED", text).into()
 }
 
-/// What neither arguments, config nor preset name.
+/// What neither arguments, config nor preset name. A blueprint names its own.
 fn defaulted(mut new: NewAgent) -> NewAgent {
+    if new.blueprint.is_some() {
+        return new;
+    }
     new.options.model.get_or_insert_with(|| ModelChoice {
         provider: DEFAULT_MODEL.0.to_owned(),
         model: DEFAULT_MODEL.1.to_owned(),
