@@ -51,6 +51,23 @@ fn workflow(script: &str) -> Value {
     json!({"script": script, "meta": meta(), "args": {"names": ["a", "b", "c"]}})
 }
 
+/// What there is once a first turn has left nothing behind that ends by itself.
+async fn warmed(stage: &Stage) -> Census {
+    stage.agent().prompt("warm up").await.unwrap();
+    stage.agent().when_idle().await.unwrap();
+    let mut last = Census::of(stage.harness());
+    loop {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        let now = Census::of(stage.harness());
+        if now == last {
+            return now;
+        }
+        last = now;
+    }
+}
+
 /// Waits until nothing of the engine lives any more: a script's thread ends by no task of ours.
 async fn until_gone(engine: &WorkflowEngine) {
     let patience = tokio::time::timeout(Duration::from_secs(30), async {
@@ -84,8 +101,7 @@ mod subagents {
             .rule(When::default().user_contains("say b"), Reply::error("SERVER", "down"))
             .reply(Reply::text("I am {{prompt}}"));
         let (stage, engine) = stage(model).await;
-        stage.agent().prompt("warm up").await.unwrap();
-        let before = Census::of(stage.harness());
+        let before = warmed(&stage).await;
         let answer = stage.agent().prompt("go").await.unwrap().text;
         assert!(answer.contains("agents started: 3"), "{answer}");
         assert!(answer.contains("I am say a") && answer.contains("null"), "{answer}");
@@ -138,8 +154,7 @@ mod subagents {
         let model = calling("workflow", workflow(script))
             .rule(When::default().user_contains("hang"), Reply::text("never").at_gate("closed"));
         let (stage, engine) = stage(model).await;
-        stage.agent().prompt("warm up").await.unwrap();
-        let before = Census::of(stage.harness());
+        let before = warmed(&stage).await;
         stage.agent().followup("go").await.unwrap();
         let mut agents = stage.world().agents.watch();
         while stage.harness().children(stage.agent().id()).len() < 3 {
