@@ -212,18 +212,23 @@ struct Asked {
 
 /// The client's side, from the handshake to the end of the one turn.
 fn converse(config: Arc<AcpConfig>, pipes: Pipes, asked: Asked) -> Conversation {
-    let Pipes { input, lines } = pipes;
+    let Pipes { input, lines, unread } = pipes;
     let lines = stream::unfold(lines, async |mut lines: mpsc::Receiver<String>| {
         let line = lines.recv().await?;
         Some((Ok::<_, io::Error>(line), lines))
     });
     let input = Box::pin(wire::write_lines(input));
-    let input = sink::unfold(input, async |mut input, line: String| match input.send(line).await {
-        Ok(()) => Ok(input),
-        Err(error) => {
-            // As a rule the child is gone, and the end of its output, which is to be heard, says why.
-            tokio::time::sleep(INPUT_GRACE).await;
-            Err(error)
+    let input = sink::unfold((input, unread), async |(mut input, unread), line: String| {
+        match input.send(line).await {
+            Ok(()) => {
+                unread.written();
+                Ok((input, unread))
+            }
+            Err(error) => {
+                // As a rule the child is gone, and the end of its output, which is to be heard, says why.
+                tokio::time::sleep(INPUT_GRACE).await;
+                Err(error)
+            }
         }
     });
     let transport = Lines::new(input, lines);
