@@ -207,6 +207,19 @@ mod subagents {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_long_cause_of_a_failed_start_is_cut() {
+        let stage = Stage::new().await;
+        let agent = r#"IFS= read -r line; id=$(printf '%s' "$line" | sed -E 's/.*"id":("[^"]*"|[0-9]+).*/\1/')
+            long=$(head -c 100000 /dev/zero | tr '\0' x)
+            printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"%s"}}\n' "$id" "$long"
+            cat > /dev/null"#;
+        let config = stage.shell(agent, "").graces(QUICK, QUICK);
+        let error = stage.refusal(&config).await.to_string();
+        assert!(error.contains("xxx") && error.len() < 3000, "{}", error.len());
+        stage.harness.shutdown().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn orchestration_1_11_whatever_goes_wrong_settles_and_partial_text_survives() {
         let stage = Stage::new().await;
         let refuses = r#"say abc; printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"log in first"}}\n' "$id""#;
