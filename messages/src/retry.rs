@@ -93,7 +93,7 @@ impl Backoff {
         // Far out the power is infinite, and the longest delay counts.
         let doublings = i32::try_from(retry.saturating_sub(1)).unwrap_or(i32::MAX);
         let delay = (initial_delay_ms as f64 * 2f64.powi(doublings)).min(longest);
-        (delay * (1.0 - jitter_ratio + 2.0 * jitter_ratio * random)).min(longest)
+        (delay * (1.0 - jitter_ratio + 2.0 * jitter_ratio * random)).min(longest).max(0.0)
     }
 }
 

@@ -76,10 +76,9 @@ impl Charged {
 
 /// All tokens of a request: input, cached or not, and output.
 pub fn tokens_of(usage: &Usage) -> u64 {
-    usage.input_tokens
-        + usage.output_tokens
-        + usage.cache_read_tokens.unwrap_or(0)
-        + usage.cache_write_tokens.unwrap_or(0)
+    let cached = [usage.cache_read_tokens, usage.cache_write_tokens].into_iter().flatten();
+    // What a provider reports may be anything.
+    [usage.input_tokens, usage.output_tokens].into_iter().chain(cached).fold(0, u64::saturating_add)
 }
 
 /// About how many tokens a text of so many bytes is.

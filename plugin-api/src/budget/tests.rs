@@ -162,4 +162,8 @@ fn a_request_without_a_report_counts_what_came() {
     assert_eq!(tokens_of(&meter.usage()), 13);
     meter.see(&StreamChunk::Usage { usage: Usage::default() });
     assert_eq!(tokens_of(&meter.usage()), 0, "as reported");
+    let (input_tokens, output_tokens) = (u64::MAX, u64::MAX);
+    let usage = Usage { input_tokens, output_tokens, ..Usage::default() };
+    meter.see(&StreamChunk::Usage { usage });
+    assert_eq!(tokens_of(&meter.usage()), u64::MAX, "whatever is reported");
 }

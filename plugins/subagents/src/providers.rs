@@ -3,10 +3,15 @@
 use std::{
     collections::VecDeque,
     fmt,
+    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use playhouse_plugin_api::scope::{Registration, Scope};
+use futures::FutureExt;
+use playhouse_plugin_api::{
+    hook::panic_failure,
+    scope::{Registration, Scope},
+};
 
 use crate::{
     ChildError, ChildProvider, ChildRequest, Lifecycle, Run, lifecycle::ProviderNotice,
@@ -118,7 +123,9 @@ impl ChildProviders {
         }
         request.output_schema.as_ref().map(Structured::new).transpose()?;
         let parent = request.parent.clone();
-        let run = provider.start(request).await?;
+        let start = AssertUnwindSafe(async { provider.start(request).await }).catch_unwind();
+        let started = start.await;
+        let run = started.unwrap_or_else(|panic| Err(ChildError::Start(panic_failure(&*panic))))?;
         let started =
             self.lifecycle().begin(parent, provider.name(), run.id(), run.agent().is_some());
         // Ends with the run, which ends with whatever owns it.

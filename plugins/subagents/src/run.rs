@@ -1,6 +1,6 @@
 //! Runs: what a started child is to its starter, and what became of it.
 
-use std::fmt;
+use std::{fmt, panic::AssertUnwindSafe};
 
 use futures::{
     FutureExt,
@@ -19,6 +19,7 @@ use playhouse_plugin_api::{
     agent::{Agent, Disposal},
     cancel::CancelToken,
     creation::AgentHandle,
+    hook::panic_failure,
     scope::Scope,
 };
 use serde_json::Value;
@@ -87,13 +88,15 @@ impl StopReason {
 }
 
 impl Run {
-    /// A run whose result and disposal are these futures. Each is run once, whoever asks.
+    /// A run whose result and disposal are these futures. Each is run once, whoever asks; a panic of one
+    /// is its failure.
     pub fn new(
         id: SessionId,
         agent: Option<Agent>,
         result: BoxFuture<'static, Result<ChildResult, Failure>>,
         disposal: BoxFuture<'static, Result<(), Failure>>,
     ) -> Self {
+        let (result, disposal) = (contained(result), contained(disposal));
         Self { id, agent, result: result.shared(), disposal: disposal.shared() }
     }
 
@@ -134,6 +137,14 @@ impl Run {
     pub async fn dispose(&self) -> Result<(), Failure> {
         self.disposal.clone().await
     }
+}
+
+/// A provider may be anybody's: its panic is a failure of its child.
+fn contained<T: Send + 'static>(
+    work: BoxFuture<'static, Result<T, Failure>>,
+) -> BoxFuture<'static, Result<T, Failure>> {
+    let contained = AssertUnwindSafe(work).catch_unwind();
+    contained.map(|done| done.unwrap_or_else(|panic| Err(panic_failure(&*panic)))).boxed()
 }
 
 /// A run that is disposed even if whoever waits for it is dropped.

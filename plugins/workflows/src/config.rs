@@ -25,11 +25,14 @@ pub struct EngineConfig {
     pub max_total_agents: u32,
     /// How many items one `parallel` or `pipeline` takes. Default 4,096.
     pub max_items_per_call: usize,
-    /// How long a script may compute without awaiting anything of the host's. Default 5 s.
+    /// How long a script may compute without awaiting anything of the host's. Default 5 s. A few loops
+    /// of the interpreter's own hear no interrupt: then the run ends after twice this time, and its
+    /// thread, which is counted as a worker, when the loop does.
     pub sync_timeout: Duration,
     /// How long a cancelled run may take to end by itself. Default 5 s.
     pub dispose_grace: Duration,
-    /// How much memory a script may use, in bytes. Default 64 MiB.
+    /// How much memory a script may use, in bytes, and about how large its result may be. Default 64 MiB.
+    /// What it passes to one `agent` may have 1 MiB.
     pub memory_bytes: usize,
     /// How deep a script's calls may nest, in bytes of stack. Default 512 KiB, at most 8 MiB.
     pub stack_bytes: usize,

@@ -2,13 +2,13 @@
 //!
 //! One task a run. It never waits for one thing alone, so that a cancel is always heard.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{panic::AssertUnwindSafe, pin::pin, sync::Arc, time::Duration};
 
 use playhouse_messages::chunk::Failure;
 use playhouse_plugin_api::{
     agent::{Agent, Disposal},
     cancel::CancelToken,
-    hook::Notify,
+    hook::{Notify, panic_text},
     watch,
 };
 use tokio::time::Instant;
@@ -17,7 +17,7 @@ use crate::{
     Meta, NoticeKind, WorkflowNotice,
     children::Children,
     error::code,
-    protocol::{FromGuest, Guest, HostMessage},
+    protocol::{FromGuest, Guest, GuestMessage, HostMessage},
     run::{Control, Progress},
     settlement::{Effect, Input, Settlement},
 };
@@ -48,8 +48,10 @@ pub(crate) struct Teller {
 
 impl Teller {
     pub(crate) fn tell(&self, kind: NoticeKind) {
-        if let Some(observer) = &self.observer {
-            observer(&kind);
+        if let Some(observer) = &self.observer
+            && let Err(panic) = std::panic::catch_unwind(AssertUnwindSafe(|| observer(&kind)))
+        {
+            tracing::error!(panic = panic_text(&*panic), "who watches a workflow panicked");
         }
         let (run, parent) = (self.run.clone(), self.parent.clone());
         let scope = parent.scope().clone();
@@ -78,6 +80,7 @@ impl Host {
         self.teller.tell(NoticeKind::Start { meta });
         self.guest.tell(HostMessage::Go);
         let mut unwanted = pin!(unwanted(control.clone(), signal, self.teller.parent.clone()));
+        let mut stuck = self.guest.stuck();
         let (mut heard, mut disposing) = (false, false);
         while !self.is_over() {
             let deadline = self.deadline;
@@ -102,6 +105,10 @@ impl Host {
                     self.deadline = None;
                     self.leave_behind();
                     Input::GraceExpired
+                }
+                // Whatever it decides, the run is settled by it.
+                failure = &mut stuck, if !self.machine.is_settled() => {
+                    Input::Guest(GuestMessage::Result(Err(failure)))
                 }
                 Some(input) = self.children.next() => input,
                 message = self.from_guest.recv(), if self.guest_there => match message {

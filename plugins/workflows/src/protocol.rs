@@ -4,6 +4,10 @@
 //! die at any moment, and a script cannot be trusted; so the host alone starts and disposes
 //! children, counts them, and tells of their starts and ends.
 
+use futures::{
+    FutureExt,
+    future::{BoxFuture, pending},
+};
 use playhouse_messages::chunk::Failure;
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -51,6 +55,11 @@ pub(crate) trait Guest: Send + 'static {
 
     /// Ends it as soon as it can be ended. Idempotent.
     fn kill(&mut self);
+
+    /// Resolves with the reason once it is known that the guest does not end though its time is over.
+    fn stuck(&self) -> BoxFuture<'static, Failure> {
+        pending().boxed()
+    }
 }
 
 /// What the host hears of its guest. When the guest has ended, its sender is gone.

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A line of a log that is longer than this many characters is cut.
-const LOG_CHARS_MAX: usize = 4096;
+pub(crate) const LOG_CHARS_MAX: usize = 4096;
 
 /// What happens to a run.
 #[derive(Debug)]

@@ -26,6 +26,7 @@ mod subagents {
     use super::*;
 
     mod ends;
+    mod hostile;
     mod random;
     mod sandbox;
     mod scenarios;

@@ -35,6 +35,9 @@ use crate::wire;
 /// How long a cancel may take to be written to a child that reads slowly or not at all.
 const CANCEL_GRACE: Duration = Duration::from_millis(500);
 
+/// Of the cause of a failed start so many characters are told.
+const CAUSE_CHARS_MAX: usize = 2048;
+
 /// How long a child may live on that no longer reads: longer than an end takes to be told.
 const INPUT_GRACE: Duration = STATUS_GRACE.saturating_mul(5);
 
@@ -166,7 +169,9 @@ pub(super) async fn drive(job: Job, heard: Arc<Heard>, told: Told) -> Result<(),
     ended
 }
 
+/// A child may give a cause of any length, and a model reads it.
 fn start_failure(config: &AcpConfig, cause: &str) -> Failure {
+    let cause: String = cause.chars().take(CAUSE_CHARS_MAX).collect();
     Failure::new("ACP_START", format!("ACP agent \"{}\" did not start: {cause}", config.name))
 }
 
@@ -212,18 +217,23 @@ struct Asked {
 
 /// The client's side, from the handshake to the end of the one turn.
 fn converse(config: Arc<AcpConfig>, pipes: Pipes, asked: Asked) -> Conversation {
-    let Pipes { input, lines } = pipes;
+    let Pipes { input, lines, unread } = pipes;
     let lines = stream::unfold(lines, async |mut lines: mpsc::Receiver<String>| {
         let line = lines.recv().await?;
         Some((Ok::<_, io::Error>(line), lines))
     });
     let input = Box::pin(wire::write_lines(input));
-    let input = sink::unfold(input, async |mut input, line: String| match input.send(line).await {
-        Ok(()) => Ok(input),
-        Err(error) => {
-            // As a rule the child is gone, and the end of its output, which is to be heard, says why.
-            tokio::time::sleep(INPUT_GRACE).await;
-            Err(error)
+    let input = sink::unfold((input, unread), async |(mut input, unread), line: String| {
+        match input.send(line).await {
+            Ok(()) => {
+                unread.written();
+                Ok((input, unread))
+            }
+            Err(error) => {
+                // As a rule the child is gone, and the end of its output, which is to be heard, says why.
+                tokio::time::sleep(INPUT_GRACE).await;
+                Err(error)
+            }
         }
     });
     let transport = Lines::new(input, lines);

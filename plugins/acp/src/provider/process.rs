@@ -5,12 +5,16 @@ use std::{
     io,
     path::Path,
     process::Stdio,
-    sync::{Arc, Mutex, OnceLock, PoisonError},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
 use futures::{Stream, StreamExt};
 use playhouse_messages::chunk::Failure;
+use serde::{Deserialize, de::IgnoredAny};
 use tokio::{
     io::{AsyncReadExt, BufReader},
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
@@ -26,6 +30,9 @@ const ERRORS_BYTES_MAX: usize = 1024;
 
 /// Lines of a child that may wait until they are read.
 const LINES_MAX: usize = 64;
+
+/// How many answers may wait for a child to read them.
+const UNREAD_MAX: usize = 1024;
 
 /// How long a child may take to be gone after SIGKILL, before it is reported as left.
 const KILL_GRACE: Duration = Duration::from_secs(10);
@@ -47,6 +54,38 @@ pub(super) struct Process {
 pub(super) struct Pipes {
     pub(super) input: ChildStdin,
     pub(super) lines: mpsc::Receiver<String>,
+    pub(super) unread: Unread,
+}
+
+/// How many answers are due to a child. They wait without a bound of their own, so one that asks and
+/// does not read is given up.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Unread(Arc<AtomicUsize>);
+
+impl Unread {
+    /// A line was written, which is an answer, or one of the few that we ask.
+    pub(super) fn written(&self) {
+        let one_less = |due: usize| Some(due.saturating_sub(1));
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+    }
+
+    /// Whether the child may be owed one more answer.
+    fn one_more(&self) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed) < UNREAD_MAX
+    }
+}
+
+/// What tells a question from a notification and from an answer.
+#[derive(Deserialize)]
+struct Envelope {
+    id: Option<IgnoredAny>,
+    method: Option<IgnoredAny>,
+}
+
+impl Envelope {
+    fn wants_answer(&self) -> bool {
+        self.id.is_some() == self.method.is_some()
+    }
 }
 
 impl Process {
@@ -87,9 +126,10 @@ impl Process {
             pumps: JoinSet::new(),
         };
         let (sender, lines) = mpsc::channel(LINES_MAX);
-        process.pumps.spawn(pump_lines(output, sender, process.fault.clone()));
+        let unread = Unread::default();
+        process.pumps.spawn(pump_lines(output, sender, process.fault.clone(), unread.clone()));
         process.pumps.spawn(pump_errors(errors, config.name.clone(), process.errors.clone()));
-        Ok((process, Pipes { input, lines }))
+        Ok((process, Pipes { input, lines, unread }))
     }
 
     /// Resolves when the child has ended and had the time to have its last lines read: what it started
@@ -152,8 +192,13 @@ impl Process {
 
 /// Hands lines on while somebody takes them, and reads on when nobody does. What is wrong ends them, as
 /// the end of the output does: what came before is then heard to its end.
-async fn pump_lines(output: ChildStdout, to: mpsc::Sender<String>, fault: Arc<OnceLock<String>>) {
-    let mut lines = Box::pin(protocol_only(wire::read_lines(output)));
+async fn pump_lines(
+    output: ChildStdout,
+    to: mpsc::Sender<String>,
+    fault: Arc<OnceLock<String>>,
+    unread: Unread,
+) {
+    let mut lines = Box::pin(protocol_only(wire::read_lines(output), unread));
     while let Some(line) = lines.next().await {
         let heard = match line {
             Ok(line) => to.send(line).await.is_ok(),
@@ -173,16 +218,22 @@ async fn pump_lines(output: ChildStdout, to: mpsc::Sender<String>, fault: Arc<On
 /// Output that cannot be of the protocol is an error, and not left for the peer to sort out.
 fn protocol_only(
     lines: impl Stream<Item = io::Result<String>>,
+    unread: Unread,
 ) -> impl Stream<Item = io::Result<String>> {
-    lines.filter_map(|line| {
+    let wrong = |text| Some(Err(io::Error::new(io::ErrorKind::InvalidData, text)));
+    lines.filter_map(move |line| {
         let line = match line {
             Ok(line) if line.trim().is_empty() => None,
-            Ok(line) if line.trim_start().starts_with('{') => Some(Ok(line)),
-            Ok(line) => {
-                let start: String = line.chars().take(80).collect();
-                let text = format!("it wrote what is not the protocol: {start:?}");
-                Some(Err(io::Error::new(io::ErrorKind::InvalidData, text)))
-            }
+            Ok(line) => match serde_json::from_str::<Envelope>(&line) {
+                Ok(envelope) if envelope.wants_answer() && !unread.one_more() => {
+                    wrong(format!("it asked {UNREAD_MAX} times without reading an answer"))
+                }
+                Ok(_) => Some(Ok(line)),
+                Err(_) => {
+                    let start: String = line.chars().take(80).collect();
+                    wrong(format!("it wrote what is not the protocol: {start:?}"))
+                }
+            },
             Err(error) => Some(Err(error)),
         };
         std::future::ready(line)

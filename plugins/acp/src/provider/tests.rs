@@ -183,6 +183,43 @@ mod subagents {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_child_that_floods_its_output_is_given_up_and_leaves_nothing() {
+        let stage = Stage::new().await;
+        let permission = r#"{"jsonrpc":"2.0","id":"p","method":"session/request_permission","params":{"sessionId":"s1","toolCall":{"toolCallId":"t"},"options":[]}}"#;
+        for (line, hint) in [
+            (permission, "without reading"),
+            (r#"{"jsonrpc":"2.0","id":7,"method":"who/knows","params":{}}"#, "without reading"),
+            ("{}", "without reading"),
+            (r#"{"jsonrpc": nonsense"#, "not the protocol"),
+            ("[1]", "not the protocol"),
+        ] {
+            let config = stage.shell(AGENT, &format!("yes '{line}'")).graces(QUICK, QUICK);
+            let run = stage.start(&config).await.unwrap();
+            let result = tokio::time::timeout(PATIENT, run.result()).await;
+            let result = result.unwrap_or_else(|_| panic!("it hangs: {line}")).unwrap();
+            assert_eq!(result.stop_reason, StopReason::Error, "{line}");
+            let diagnostic = result.diagnostic.unwrap();
+            assert!(diagnostic.contains(hint), "{line}: {diagnostic}");
+            run.dispose().await.unwrap();
+            stage.is_alone();
+        }
+        stage.harness.shutdown().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_long_cause_of_a_failed_start_is_cut() {
+        let stage = Stage::new().await;
+        let agent = r#"IFS= read -r line; id=$(printf '%s' "$line" | sed -E 's/.*"id":("[^"]*"|[0-9]+).*/\1/')
+            long=$(head -c 100000 /dev/zero | tr '\0' x)
+            printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"%s"}}\n' "$id" "$long"
+            cat > /dev/null"#;
+        let config = stage.shell(agent, "").graces(QUICK, QUICK);
+        let error = stage.refusal(&config).await.to_string();
+        assert!(error.contains("xxx") && error.len() < 3000, "{}", error.len());
+        stage.harness.shutdown().await.unwrap();
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn orchestration_1_11_whatever_goes_wrong_settles_and_partial_text_survives() {
         let stage = Stage::new().await;
         let refuses = r#"say abc; printf '{"jsonrpc":"2.0","id":%s,"error":{"code":-32000,"message":"log in first"}}\n' "$id""#;

@@ -5,6 +5,7 @@ mod deaths;
 mod delegation;
 mod fork;
 mod group;
+mod hostile;
 mod listing;
 mod notices;
 mod structured;

@@ -15,7 +15,13 @@ use crate::{
     error::code,
     native::too_many_items,
     protocol::{CallNo, GuestMessage},
+    request::clip,
+    settlement::LOG_CHARS_MAX,
 };
+
+/// How large the prompt of a child may be, and its options, in bytes: as many as the run may start
+/// wait beside the interpreter, where the script's memory is not counted.
+const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// The global names of the language that a script keeps. Left out is what tells of the machine or the
 /// engine (`performance`, `navigator`), what could block or leak time between runs (`Atomics`,
@@ -123,7 +129,9 @@ impl Hooks {
         options: Option<Js<'js>>,
     ) -> rquickjs::Result<i32> {
         let plain = |value: Option<Js<'js>>| {
-            value.map_or(Ok(serde_json::Value::Null), |value| json::plain(ctx, value))
+            value.map_or(Ok(serde_json::Value::Null), |value| {
+                json::plain(ctx, &self.dog, value, REQUEST_BYTES_MAX)
+            })
         };
         let request = plain(prompt)
             .and_then(|prompt| Ok((prompt, plain(options)?)))
@@ -177,7 +185,8 @@ impl Hooks {
     ) -> rquickjs::Result<()> {
         let text = text.and_then(Js::into_string).map(|text| text.to_string());
         match text {
-            Some(Ok(text)) => self.say(ctx, message(text)),
+            // Cut here, since messages wait beside the interpreter.
+            Some(Ok(text)) => self.say(ctx, message(clip(&text, LOG_CHARS_MAX))),
             _ => Err(self.invalid(ctx, format!("{name} takes a string"))),
         }
     }

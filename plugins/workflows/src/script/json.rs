@@ -1,7 +1,10 @@
 //! Values of a script as JSON, and nothing that is not.
 
-use rquickjs::{Array, Ctx, Filter, Object, Type, Value as Js};
+use rquickjs::{Array, Ctx, Filter, Object, String as Text, Type, Value as Js};
 use serde_json::{Map, Number, Value};
+
+use super::watchdog::Watchdog;
+use crate::request::clip;
 
 /// JSON that is nested deeper is refused, as everywhere in this library.
 const DEPTH_MAX: usize = 128;
@@ -9,33 +12,68 @@ const DEPTH_MAX: usize = 128;
 /// The largest integer that a double holds exactly.
 const INTEGER_MAX: f64 = 9_007_199_254_740_991.0;
 
+/// What a value takes beside its text, in bytes.
+const NODE_BYTES: usize = size_of::<Value>();
+
+/// A key that is longer than this many characters is cut where an error names it.
+const KEY_CHARS_MAX: usize = 64;
+
 /// The value as plain JSON; `undefined` is null. Runs getters, if the script gives it some.
+///
+/// What a script holds once may stand in its value many times, and all of them take memory that is
+/// not the script's: so the value is bounded by itself, to about `bytes_max`.
 ///
 /// # Errors
 ///
-/// What is not plain, and where.
-pub(super) fn plain<'js>(ctx: &Ctx<'js>, value: Js<'js>) -> Result<Value, String> {
+/// What is not plain, and where; or that it is too large.
+pub(super) fn plain<'js>(
+    ctx: &Ctx<'js>,
+    dog: &Watchdog,
+    value: Js<'js>,
+    bytes_max: usize,
+) -> Result<Value, String> {
     let globals = ctx.globals();
     let prototype = |name: &str| -> Option<Object<'js>> {
         globals.get::<_, Object<'js>>(name).ok()?.get("prototype").ok()
     };
-    let walk = Walk { object: prototype("Object"), array: prototype("Array") };
+    let mut walk = Walk {
+        object: prototype("Object"),
+        array: prototype("Array"),
+        dog,
+        bytes_max,
+        bytes_left: bytes_max,
+    };
     walk.value(value, &mut Vec::new(), "result")
 }
 
-struct Walk<'js> {
+struct Walk<'js, 'a> {
     object: Option<Object<'js>>,
     array: Option<Object<'js>>,
+    dog: &'a Watchdog,
+    bytes_max: usize,
+    bytes_left: usize,
 }
 
-impl<'js> Walk<'js> {
+impl<'js> Walk<'js, '_> {
+    /// Takes a value of so many bytes of text into account.
+    fn charge(&mut self, text: usize) -> Result<(), String> {
+        if self.dog.barks() {
+            return Err("the script is over".to_owned());
+        }
+        let left = self.bytes_left.checked_sub(text.saturating_add(NODE_BYTES));
+        let too_large = || format!("the value is larger than {} bytes", self.bytes_max);
+        self.bytes_left = left.ok_or_else(too_large)?;
+        Ok(())
+    }
+
     /// `above` holds what the value is part of.
     fn value(
-        &self,
+        &mut self,
         value: Js<'js>,
         above: &mut Vec<Js<'js>>,
         place: &str,
     ) -> Result<Value, String> {
+        self.charge(0)?;
         match value.type_of() {
             Type::Undefined | Type::Null => return Ok(Value::Null),
             Type::Bool => return Ok(Value::Bool(value.as_bool().unwrap_or_default())),
@@ -43,7 +81,9 @@ impl<'js> Walk<'js> {
             Type::Float => return number(value.as_float().unwrap_or(f64::NAN), place),
             Type::String => {
                 let text = value.into_string().and_then(|text| text.to_string().ok());
-                return text.map(Value::String).ok_or_else(|| format!("{place} is no valid text"));
+                let text = text.ok_or_else(|| format!("{place} is no valid text"))?;
+                self.charge(text.len())?;
+                return Ok(Value::String(text));
             }
             Type::Array | Type::Object => {}
             other => return Err(format!("{place} is a {other}")),
@@ -70,7 +110,7 @@ impl<'js> Walk<'js> {
     }
 
     fn array(
-        &self,
+        &mut self,
         array: Array<'js>,
         above: &mut Vec<Js<'js>>,
         place: &str,
@@ -94,7 +134,7 @@ impl<'js> Walk<'js> {
     }
 
     fn object(
-        &self,
+        &mut self,
         object: Object<'js>,
         above: &mut Vec<Js<'js>>,
         place: &str,
@@ -109,13 +149,17 @@ impl<'js> Walk<'js> {
             return Err(format!("{place} has a symbol as a key"));
         }
         let mut fields = Map::new();
-        for field in object.own_props::<String, Js<'js>>(Filter::new().string().enum_only()) {
+        for field in object.own_props::<Text<'js>, Js<'js>>(Filter::new().string().enum_only()) {
             let (key, field) = field.map_err(|_| format!("{place} cannot be read"))?;
+            // The binding's own way from a key to text trusts the script to have given it UTF-8.
+            let key = key.to_string().map_err(|_| format!("{place} has a key that is no text"))?;
             // As `JSON.stringify` does.
             if field.is_undefined() {
                 continue;
             }
-            let value = self.value(field, above, &format!("{place}.{key}"))?;
+            self.charge(key.len())?;
+            let shown = clip(&key, KEY_CHARS_MAX);
+            let value = self.value(field, above, &format!("{place}.{shown}"))?;
             fields.insert(key, value);
         }
         Ok(Value::Object(fields))

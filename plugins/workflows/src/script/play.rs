@@ -1,10 +1,15 @@
 //! One script, from its parsing to its result.
 
-use std::sync::{Arc, atomic::AtomicI32, mpsc::Receiver};
+use std::sync::{
+    Arc,
+    atomic::{AtomicI32, Ordering},
+    mpsc::Receiver,
+};
 
 use playhouse_messages::chunk::Failure;
 use rquickjs::{
-    CatchResultExt, CaughtError, Context, Ctx, Function, Object, Promise, Runtime, Value as Js,
+    CatchResultExt, CaughtError, Context, Ctx, Function, Module, Object, Promise, Runtime,
+    Value as Js,
     context::{
         EvalOptions,
         intrinsic::{
@@ -37,6 +42,9 @@ const FILE: &str = "workflow.js";
 
 /// What a script throws is told in so many characters.
 const THROWN_CHARS_MAX: usize = 4096;
+
+/// A thrown value that is larger than this many bytes is not told.
+const THROWN_BYTES_MAX: usize = 1 << 20;
 
 /// Parses the script, says so, and runs it once it is told to. `None` if nobody wants a result.
 pub(super) fn play(
@@ -73,6 +81,7 @@ pub(super) fn play(
             Ok(performance) => performance,
             Err(failure) => return Some(Err(dog.verdict().unwrap_or(failure))),
         };
+        dog.end_slice();
         to_host.blocking_send(GuestMessage::Ready).ok()?;
         match from_host.recv() {
             Ok(HostMessage::Go) => {}
@@ -80,7 +89,9 @@ pub(super) fn play(
         }
         let result = performance.run(&ctx, script, dog, from_host);
         // Whatever the script made of it.
-        Some(dog.verdict().map_or(result, Err))
+        let result = dog.verdict().map_or(result, Err);
+        dog.end_slice();
+        Some(result)
     })
 }
 
@@ -89,10 +100,13 @@ struct Performance<'js> {
     body: Function<'js>,
     settle: Function<'js>,
     give: Function<'js>,
+    /// The number of the script's next call.
+    calls: Arc<AtomicI32>,
 }
 
 impl<'js> Performance<'js> {
     fn prepare(ctx: &Ctx<'js>, script: &Script, hooks: &Hooks) -> Result<Self, Failure> {
+        let dog = &hooks.dog;
         let broken = |fault: CaughtError<'js>| {
             Failure::new(code::WORKER_DIED, format!("the prelude failed: {fault}"))
         };
@@ -106,9 +120,16 @@ impl<'js> Performance<'js> {
         options.filename = Some(FILE.to_owned());
         // On its first line, so that lines are told right.
         let source = format!("(async () => {{{}\n}})", script.body);
+        // A body that ends its function would run what follows with the parsing. Within one more block
+        // the same text is no program, and a module is compiled and not run.
+        let within = format!("(async () => {{{{{}\n}}}})", script.body);
+        Module::declare(ctx.clone(), FILE, within)
+            .catch(ctx)
+            .map_err(|fault| Failure::new(code::SCRIPT_PARSE, thrown(ctx, dog, fault)))?;
         let body = ctx.eval_with_options(source, options).catch(ctx);
-        let body = body.map_err(|fault| Failure::new(code::SCRIPT_PARSE, thrown(ctx, fault)))?;
-        Ok(Self { body, settle, give })
+        let body =
+            body.map_err(|fault| Failure::new(code::SCRIPT_PARSE, thrown(ctx, dog, fault)))?;
+        Ok(Self { body, settle, give, calls: hooks.calls.clone() })
     }
 
     fn run(
@@ -118,16 +139,21 @@ impl<'js> Performance<'js> {
         dog: &Watchdog,
         from_host: &Receiver<HostMessage>,
     ) -> Result<Value, Failure> {
-        let failed = |fault| Failure::new(code::WORKFLOW_ERROR, thrown(ctx, fault));
+        let failed = |fault| Failure::new(code::WORKFLOW_ERROR, thrown(ctx, dog, fault));
         dog.begin_slice();
         self.give.call::<_, ()>((script.args.to_string(),)).catch(ctx).map_err(failed)?;
         let promise: Promise<'js> = self.body.call(()).catch(ctx).map_err(failed)?;
+        let mut settled = 0;
         loop {
             while !dog.barks() && ctx.execute_pending_job() {}
             if let Some(failure) = dog.verdict() {
                 return Err(failure);
             }
             match promise.state() {
+                PromiseState::Pending if self.calls.load(Ordering::Relaxed) - 1 == settled => {
+                    let text = "the script awaits what never comes: no agent of it is at work";
+                    return Err(Failure::new(code::WORKFLOW_ERROR, text));
+                }
                 PromiseState::Pending => {}
                 PromiseState::Rejected => {
                     let fault = promise.result::<Js<'js>>().map(|result| result.catch(ctx));
@@ -139,14 +165,16 @@ impl<'js> Performance<'js> {
                 PromiseState::Resolved => {
                     let value = promise.result::<Js<'js>>().transpose().catch(ctx);
                     let value = value.map_err(failed)?.unwrap_or(Js::new_undefined(ctx.clone()));
-                    return json::plain(ctx, value).map_err(|fault| {
+                    return json::plain(ctx, dog, value, script.memory_bytes).map_err(|fault| {
                         let text = format!("{fault}; a workflow returns plain JSON");
                         Failure::new(code::RESULT_UNSERIALIZABLE, text)
                     });
                 }
             }
+            dog.end_slice();
             match from_host.recv() {
                 Ok(HostMessage::Settled { call, answer: Ok(value) }) => {
+                    settled += 1;
                     dog.begin_slice();
                     let call = i32::try_from(call).unwrap_or_default();
                     self.settle
@@ -166,7 +194,7 @@ impl<'js> Performance<'js> {
 }
 
 /// What was thrown, in words. Runs no code of the script's but getters.
-fn thrown<'js>(ctx: &Ctx<'js>, fault: CaughtError<'js>) -> String {
+fn thrown<'js>(ctx: &Ctx<'js>, dog: &Watchdog, fault: CaughtError<'js>) -> String {
     let text = match fault {
         CaughtError::Exception(exception) => {
             let name: Option<String> = exception.as_object().get("name").ok();
@@ -177,7 +205,7 @@ fn thrown<'js>(ctx: &Ctx<'js>, fault: CaughtError<'js>) -> String {
             }
             text
         }
-        CaughtError::Value(value) => match json::plain(ctx, value) {
+        CaughtError::Value(value) => match json::plain(ctx, dog, value, THROWN_BYTES_MAX) {
             Ok(value) => format!("thrown: {value}"),
             Err(_) => "something was thrown that is no error".to_owned(),
         },

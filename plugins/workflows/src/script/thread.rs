@@ -5,6 +5,7 @@ use std::{
     sync::mpsc::{Sender, channel},
 };
 
+use futures::{FutureExt, future::BoxFuture};
 use playhouse_messages::chunk::Failure;
 use playhouse_plugin_api::hook::panic_text;
 use serde_json::Value;
@@ -51,6 +52,10 @@ impl Guest for Thread {
     fn kill(&mut self) {
         self.dog.condemn(Failure::new(code::CANCELLED, "the script was killed"));
         self.to_script = None;
+    }
+
+    fn stuck(&self) -> BoxFuture<'static, Failure> {
+        self.dog.clone().unheard().boxed()
     }
 }
 

@@ -43,6 +43,26 @@ impl Watchdog {
         self.0.deadline.store(self.at(self.0.begun.elapsed() + self.0.slice), Ordering::Release);
     }
 
+    /// The script waits, or has ended.
+    pub(super) fn end_slice(&self) {
+        self.0.deadline.store(u64::MAX, Ordering::Release);
+    }
+
+    /// Resolves with the reason once the script has computed for twice its time: some loops of the
+    /// interpreter's own ask nobody whether they may go on.
+    pub(super) async fn unheard(self) -> Failure {
+        loop {
+            tokio::time::sleep(self.0.slice).await;
+            let deadline = self.0.deadline.load(Ordering::Acquire);
+            let end = deadline.saturating_add(self.at(self.0.slice));
+            if self.at(self.0.begun.elapsed()) > end
+                && let Some(failure) = self.verdict()
+            {
+                return failure;
+            }
+        }
+    }
+
     /// Ends the script for this reason; the first counts.
     pub(super) fn condemn(&self, failure: Failure) {
         self.verdict_cell().get_or_insert(failure);
