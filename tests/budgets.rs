@@ -35,7 +35,7 @@ fn house() -> House {
 fn a_run_that_a_budget_ended_exits_with_7_and_says_which() {
     for (flags, told) in [
         (["--budget-tokens", "2500"], "out of tokens: 3000 of 2500"),
-        (["--budget-cost", "0.0015"], "out of cost: 2000 of 1500"),
+        (["--budget-cost", "0.0015"], "out of cost: 0.002 of 0.0015"),
         (["--budget-tool-calls", "1"], "out of tool-calls: 1 of 1"),
     ] {
         let ended = house().run(&[&["run", "--model", "s/any", "go"], &flags[..]].concat());
@@ -54,6 +54,25 @@ fn a_config_has_a_budget_and_a_flag_overrules_it() {
     };
     assert!(run(&[]).contains(r#""resource":"tokens","limit":1,"used":1000"#));
     assert!(run(&["--budget-tokens", "9999"]).contains(r#""resource":"steps","limit":3"#));
+}
+
+#[test]
+fn the_agents_of_a_workflow_spend_from_the_config_s_budget() {
+    let house = house();
+    house.write(
+        "s.toml",
+        "[[rules]]\nreply = { text = \"yes\", usage = { input_tokens = 1000 } }\n",
+    );
+    let meta = r#"/* workflow {"name": "two", "description": "Asks twice"} */"#;
+    house.write("two.js", &format!("{meta} return [await agent('a'), await agent('b')];"));
+    let last = |house: &House| {
+        let ended = house.run(&["workflow", "run", "two.js", "--model", "s/any"]);
+        let value: Vec<Option<String>> = serde_json::from_str(&ended.out).unwrap();
+        value.into_iter().next_back().unwrap()
+    };
+    assert_eq!(last(&house).as_deref(), Some("yes"));
+    house.write("playhouse.toml", &format!("{CONFIG}\n[budget]\ntokens = 1000\n"));
+    assert_eq!(last(&house), None);
 }
 
 #[test]

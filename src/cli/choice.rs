@@ -45,27 +45,35 @@ pub(super) struct Choice {
     preset: Option<String>,
 }
 
+/// The heading of the budget in `--help`. A heading of the struct would stand above what follows it, too.
+const BUDGET: &str = "Budget";
+
 /// What the run may spend: the agent and all that it delegates to, together.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Budget")]
 struct BudgetArgs {
     /// Tokens that all requests may take: input, cached or not, and output [default: the config's].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = BUDGET)]
     budget_tokens: Option<u64>,
     /// What they may cost, in the currency of the config's prices [default: the config's].
-    #[arg(long, value_name = "AMOUNT", value_parser = cost)]
+    #[arg(long, value_name = "AMOUNT", value_parser = cost, help_heading = BUDGET)]
     budget_cost: Option<u64>,
     /// How long the agents may run, such as 90s or 10m [default: the config's].
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = time, help_heading = BUDGET)]
     budget_time: Option<Duration>,
     /// How many tool calls they may make [default: the config's].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", help_heading = BUDGET)]
     budget_tool_calls: Option<u64>,
 }
 
 fn cost(text: &str) -> Result<u64, String> {
     let amount = text.parse().map_err(|_| "not a number".to_owned())?;
     micros(amount).map_err(str::to_owned)
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    let time = humantime::parse_duration(text).map_err(|fault| fault.to_string())?;
+    // Budgets count in milliseconds.
+    if time.as_millis() > 0 { Ok(time) } else { Err("a time is 1ms or more".to_owned()) }
 }
 
 impl BudgetArgs {

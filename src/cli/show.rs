@@ -7,8 +7,10 @@ use std::{
     io::{self, IsTerminal},
     sync::{Arc, OnceLock},
     thread::JoinHandle,
+    time::Duration,
 };
 
+use playhouse_budgets::Resource;
 use playhouse_messages::{
     chunk::{StreamChunk, Usage},
     event::{CancelCause, EventBody, TurnEndReason},
@@ -16,6 +18,7 @@ use playhouse_messages::{
     id::{CallId, SessionId},
 };
 use playhouse_plugin_api::{agent::Agent, cancel::CancelToken};
+use playhouse_subagents::descriptor::Descriptor;
 use serde_json::{json, value::RawValue};
 use tokio::sync::mpsc;
 
@@ -179,7 +182,14 @@ impl Painter {
                 }
                 Ok(())
             }
-            What::Event(event) => self.event(agent, &event.body),
+            What::Event(event) => {
+                if let Ok(Some(Descriptor { label: Some(label), .. })) =
+                    Descriptor::read(event.seq, &event.body)
+                {
+                    self.activity(agent, &self.paint.dim(&brief(&label, BRIEF)))?;
+                }
+                self.event(agent, &event.body)
+            }
             What::Frame(frame) => self.frame(agent, frame),
             What::Fault(fault) => {
                 let text = format!("error: {}", brief(&fault.failure.to_string(), 400));
@@ -349,8 +359,21 @@ pub(super) fn why(reason: &TurnEndReason) -> String {
         }
         TurnEndReason::Error(failure) => format!("error: {}", brief(&failure.to_string(), 400)),
         TurnEndReason::Budget(spent) => {
-            format!("out of {}: {} of {}", spent.resource, spent.used, spent.limit)
+            let (used, limit) =
+                (amount(&spent.resource, spent.used), amount(&spent.resource, spent.limit));
+            format!("out of {}: {used} of {limit}", spent.resource)
         }
         other => other.kind().to_owned(),
+    }
+}
+
+/// Logs count time in milliseconds and cost in millionths; people do not.
+fn amount(resource: &str, amount: u64) -> String {
+    if resource == Resource::WallTime.name() {
+        humantime::format_duration(Duration::from_millis(amount)).to_string()
+    } else if resource == Resource::Cost.name() {
+        (amount as f64 / 1e6).to_string()
+    } else {
+        amount.to_string()
     }
 }

@@ -118,7 +118,8 @@ impl RunScript {
         let harness = house::open(&config, &providers, &dir, &["subagents", "workflows"]).await?;
         let work = async {
             let engine = engine(&harness).await?;
-            let options = AgentOptions::new().model(provider, model);
+            let mut options = AgentOptions::new().model(provider, model);
+            options.tree_budget = config.budget;
             let parent = harness.create(NewAgent::new(options).cwd(cwd)).await?;
             let paint = Paint::stderr();
             let mut request = WorkflowRequest::new(parent.agent(), meta)

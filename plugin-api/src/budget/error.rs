@@ -16,8 +16,8 @@ pub enum BudgetError {
     NotEnforced,
     /// A cost budget counts on a route whose price is not known.
     #[error(
-        "a cost budget counts, and {}/{} has no price: add it to the prices, or choose a route that \
-         has one", .0.provider, .0.model
+        "a cost budget counts, and {}/{} has no price: add it to the prices ([[price]] in a config, \
+         `Budgets::prices` in code), or choose a route that has one", .0.provider, .0.model
     )]
     Unpriced(Route),
     /// As many agents live below as may, or the agent would stand too deep.

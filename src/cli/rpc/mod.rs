@@ -53,7 +53,7 @@ pub struct Rpc {
     /// The config, as docs/config.md describes it [default: playhouse.toml if it is there].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Talks to the process that has the store, an `rpc` or a `run`, instead of being one. The end of
+    /// Talks to the process that has the store, an `rpc`, `run` or `acp`, instead of being one. The end of
     /// standard input ends the talk and nothing else.
     #[arg(long)]
     attach: bool,

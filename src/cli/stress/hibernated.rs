@@ -20,12 +20,14 @@ const LINE_EVERY: usize = 10_000;
 /// Agents that hibernate, in the place of a fleet.
 #[derive(Debug, clap::Args)]
 #[group(id = "hibernated-flags")]
+#[command(next_help_heading = "Hibernation")]
 pub(super) struct Hibernated {
     /// Puts N agents to sleep instead, each with a turn of history, wakes some at random, and checks
     /// their answers and their history; tells what memory each takes (Linux), and how soon one
     /// answers.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..),
-        conflicts_with_all = ["agents", "turns", "chaos", "duration", "tools", "chunks", "children"])]
+        conflicts_with_all = ["agents", "turns", "chaos", "duration", "tools", "chunks", "children",
+        "tree", "fair"])]
     pub(super) hibernated: Option<u32>,
     /// With --hibernated: how many of them live at the same time, at most.
     #[arg(long, value_name = "N", default_value_t = 256, requires = "hibernated",

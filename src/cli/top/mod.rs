@@ -37,10 +37,9 @@ use super::{
     signals,
 };
 
-/// Shows the agents of a running `playhouse rpc` or `playhouse run` as they work: who delegated to
-/// whom, what each does, what it has used and what waits for it. Keys steer, interrupt and cancel them
-/// and open their logs; ? lists them. Without a terminal, or with --once, prints one line an agent and
-/// ends.
+/// Shows the agents of a running `playhouse rpc`, `run` or `acp` as they work: who delegated to whom,
+/// what each does, what it has used and what waits for it. Keys steer, interrupt and cancel them and
+/// open their logs; ? lists them. Without a terminal, or with --once, prints one line an agent and ends.
 #[derive(Debug, clap::Args)]
 #[command(after_long_help = EXIT_CODES)]
 pub struct Top {
