@@ -1,7 +1,7 @@
 //! Keys and values of the index's one tree. All are small: sled puts large ones into files that it
 //! does not sync.
 
-use crate::journal::{Block, Place, SessionMap, TailMap};
+use crate::journal::{Block, Bytes, Place, SessionMap, TailMap};
 
 /// A row's key. The first byte says the kind, so that each kind is one range.
 pub enum Key<'a> {
@@ -11,6 +11,10 @@ pub enum Key<'a> {
     Kv(&'a [u8]),
     Deleted(u64),
 }
+
+/// How rows are written. An index of another layout says nothing of how far it goes, and is made
+/// anew.
+const LAYOUT: u8 = 2;
 
 const COVERED: u8 = 0;
 const ID: u8 = 1;
@@ -24,7 +28,7 @@ impl Key<'_> {
     pub fn encode(&self) -> Vec<u8> {
         let tagged = |tag: u8, bytes: &[u8]| [&[tag], bytes].concat();
         match self {
-            Self::Covered => vec![COVERED],
+            Self::Covered => vec![COVERED, LAYOUT],
             Self::Id(id) => tagged(ID, id),
             Self::Session(number) => tagged(SESSION, &number.to_be_bytes()),
             Self::Kv(key) => tagged(KV, key),
@@ -43,6 +47,11 @@ pub fn after_kv() -> Vec<u8> {
     vec![KV + 1]
 }
 
+/// What the keys of all sessions start with.
+pub fn all_sessions() -> Vec<u8> {
+    vec![SESSION]
+}
+
 /// What all block keys start with.
 pub fn all_blocks() -> Vec<u8> {
     vec![BLOCK]
@@ -53,8 +62,8 @@ pub fn blocks_of(number: u64) -> Vec<u8> {
     [&[BLOCK][..], &number.to_be_bytes()].concat()
 }
 
-/// The row of a block. Its key keeps the blocks of a session in journal order.
-pub fn block_row(number: u64, block: &Block) -> (Vec<u8>, Vec<u8>) {
+/// The row of a block that has one. Its key keeps the blocks of a session in journal order.
+fn block_row(number: u64, block: &Block) -> (Vec<u8>, Vec<u8>) {
     let mut key = blocks_of(number);
     key.extend_from_slice(&block.place.segment.to_be_bytes());
     key.extend_from_slice(&block.place.offset.to_be_bytes());
@@ -70,8 +79,8 @@ pub fn tail_of(number: u64) -> Vec<u8> {
     [&[TAIL][..], &number.to_be_bytes()].concat()
 }
 
-/// The row of a part of a tail.
-pub fn tail_row(number: u64, attempt: u64, serial: u32, place: Place) -> (Vec<u8>, Vec<u8>) {
+/// The row of a part of a tail that has one.
+fn tail_row(number: u64, attempt: u64, serial: u32, place: Place) -> (Vec<u8>, Vec<u8>) {
     let mut key = tail_of(number);
     key.extend_from_slice(&serial.to_be_bytes());
     (key, [&place_bytes(place)[..], &attempt.to_be_bytes()].concat())
@@ -126,48 +135,94 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes)
 }
 
-/// What the index keeps of a session beside its blocks.
-#[derive(Debug, Default, serde::Serialize, serde::Deserialize)]
-pub struct SessionValue {
-    id: String,
-    place: Option<[u8; 20]>,
-    inherited: u64,
-    next_seq: u64,
-    size_bytes: u64,
-    /// Attempt and last serial; the parts have rows of their own.
-    tail: Option<(u64, u32)>,
+/// How many of a session's blocks stand in its own row: all of most sessions, so that such a session
+/// is two rows. sled splits a page at 16 rows and remembers each page for good.
+const BLOCKS_INSIDE: usize = 32;
+/// How many parts of its tail do.
+const PARTS_INSIDE: usize = 32;
+
+/// The rows of a session but that of its id. `known` are the first blocks that its row has already.
+pub fn session_rows(
+    number: u64,
+    session: &SessionMap,
+    mut known: Vec<Block>,
+) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
+    let room = BLOCKS_INSIDE.saturating_sub(known.len()).min(session.blocks.len());
+    let (inside, outside) = session.blocks.split_at(room);
+    known.extend_from_slice(inside);
+    let row = (Key::Session(number).encode(), session_value(session, &known));
+    let blocks = outside.iter().map(move |block| block_row(number, block));
+    let parts = session.tail.iter().flat_map(move |tail| {
+        let outside = tail.parts.iter().skip(PARTS_INSIDE);
+        outside.map(move |&(serial, place)| tail_row(number, tail.attempt, serial, place))
+    });
+    std::iter::once(row).chain(blocks).chain(parts)
 }
 
-impl SessionValue {
-    pub fn of(session: &SessionMap) -> Self {
-        Self {
-            id: session.id.clone(),
-            place: session.place.map(place_bytes),
-            inherited: session.inherited,
-            next_seq: session.next_seq,
-            size_bytes: session.size_bytes,
-            tail: session.tail.as_ref().map(|tail| (tail.attempt, tail.serial)),
+fn session_value(session: &SessionMap, blocks: &[Block]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(128 + 32 * blocks.len() + session.id.len());
+    for count in [session.inherited, session.next_seq, session.size_bytes] {
+        out.extend_from_slice(&count.to_le_bytes());
+    }
+    out.push(session.place.is_some().into());
+    out.extend(session.place.iter().flat_map(|&place| place_bytes(place)));
+    out.push(session.tail.is_some().into());
+    if let Some(tail) = &session.tail {
+        out.extend_from_slice(&tail.attempt.to_le_bytes());
+        out.extend_from_slice(&tail.serial.to_le_bytes());
+        let parts = &tail.parts[..tail.parts.len().min(PARTS_INSIDE)];
+        push_count(&mut out, parts.len());
+        for (serial, place) in parts {
+            out.extend_from_slice(&serial.to_le_bytes());
+            out.extend_from_slice(&place_bytes(*place));
         }
     }
-
-    pub fn encode(&self) -> Vec<u8> {
-        // Strings, numbers and byte arrays: this cannot fail.
-        serde_json::to_vec(self).unwrap_or_default()
+    push_count(&mut out, blocks.len());
+    for block in blocks {
+        out.extend_from_slice(&block.first_seq.to_le_bytes());
+        out.extend_from_slice(&block.count.to_le_bytes());
+        out.extend_from_slice(&place_bytes(block.place));
     }
+    out.extend_from_slice(session.id.as_bytes());
+    out
+}
 
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
+fn push_count(out: &mut Vec<u8>, count: usize) {
+    // At most what stands inside of a row.
+    out.push(u8::try_from(count).unwrap_or(u8::MAX));
+}
 
-    pub fn into_map(self) -> SessionMap {
-        SessionMap {
-            id: self.id,
-            place: self.place.and_then(|bytes| place(&bytes)),
-            inherited: self.inherited,
-            next_seq: self.next_seq,
-            size_bytes: self.size_bytes,
-            tail: self.tail.map(|(attempt, serial)| TailMap { attempt, serial, parts: Vec::new() }),
-            ..SessionMap::default()
+const _: () = assert!(BLOCKS_INSIDE <= u8::MAX as usize && PARTS_INSIDE <= u8::MAX as usize);
+
+/// What a session's own row says, with those blocks and parts that stand in it.
+pub fn session(value: &[u8]) -> Option<SessionMap> {
+    let mut from = Bytes(value);
+    let (inherited, next_seq, size_bytes) = (from.u64()?, from.u64()?, from.u64()?);
+    let place_in = |from: &mut Bytes<'_>| place(from.take(20)?);
+    let own = if from.u8()? == 0 { None } else { Some(place_in(&mut from)?) };
+    let mut tail = None;
+    if from.u8()? != 0 {
+        let (attempt, serial) = (from.u64()?, from.u32()?);
+        let mut parts = Vec::new();
+        for _ in 0..from.u8()? {
+            parts.push((from.u32()?, place_in(&mut from)?));
         }
+        tail = Some(TailMap { attempt, serial, parts });
     }
+    let mut blocks = Vec::new();
+    for _ in 0..from.u8()? {
+        let (first_seq, count) = (from.u64()?, from.u32()?);
+        blocks.push(Block { first_seq, count, place: place_in(&mut from)? });
+    }
+    let id = String::from_utf8(from.0.to_vec()).ok()?;
+    Some(SessionMap {
+        id,
+        place: own,
+        inherited,
+        blocks,
+        next_seq,
+        size_bytes,
+        tail,
+        ..SessionMap::default()
+    })
 }

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::journal::{Block, Map, Place, SessionMap, StoreId};
-use keys::{Key, SessionValue};
+use keys::Key;
 pub use sled_thread::IndexError;
 use sled_thread::SledThread;
 
@@ -141,8 +141,14 @@ impl Index {
             tree.apply_batch(batch)?;
             // One by one: sled frees what an insertion replaces some insertions later, and a batch
             // counts as one. Fed by batches alone, it keeps every page that it ever had.
-            for (key, value) in rows(&recent) {
+            for (key, value) in id_rows(&recent).chain(kv_rows(&recent)) {
                 tree.insert(key, value)?;
+            }
+            for (&number, session) in &recent.sessions {
+                let known = own_row(tree, number)?.map(|known| known.blocks).unwrap_or_default();
+                for (key, value) in keys::session_rows(number, session, known) {
+                    tree.insert(key, value)?;
+                }
             }
             tree.insert(Key::Covered.encode(), to_json(&covered)).map(drop)
         })?;
@@ -231,12 +237,14 @@ impl Index {
     ///
     /// When sled fails or panics.
     pub fn head(&self, number: u64) -> Result<Option<SessionMap>, IndexError> {
-        self.thread.call(move |tree| Self::head_in(tree, number))
+        self.thread.call(move |tree| {
+            let head = Self::head_in(tree, number)?;
+            Ok(head.map(|head| SessionMap { blocks: Vec::new(), ..head }))
+        })
     }
 
     fn head_in(tree: &sled::Tree, number: u64) -> Result<Option<SessionMap>, sled::Error> {
-        let Some(value) = tree.get(Key::Session(number).encode())? else { return Ok(None) };
-        let mut session = SessionValue::decode(&value).unwrap_or_default().into_map();
+        let Some(mut session) = own_row(tree, number)? else { return Ok(None) };
         if let Some(tail) = &mut session.tail {
             for row in tree.scan_prefix(keys::tail_of(number)) {
                 let (key, value) = row?;
@@ -279,8 +287,8 @@ impl Index {
             let mut out = Vec::new();
             for row in tree.range((start, Bound::Excluded(keys::after_ids()))).take(limit) {
                 let Some(number) = keys::number(&row?.1) else { continue };
-                if let Some(value) = tree.get(Key::Session(number).encode())? {
-                    let session = SessionValue::decode(&value).unwrap_or_default().into_map();
+                if let Some(session) = own_row(tree, number)? {
+                    let session = SessionMap { blocks: Vec::new(), ..session };
                     out.push(Listed { number, session });
                 }
             }
@@ -325,6 +333,16 @@ impl Index {
     pub fn blocks_in(&self, segments: BTreeSet<u64>) -> Result<Vec<(u64, Block)>, IndexError> {
         self.thread.call(move |tree| {
             let mut out = Vec::new();
+            for row in tree.scan_prefix(keys::all_sessions()) {
+                let (key, value) = row?;
+                if let (Some(number), Some(session)) =
+                    (keys::session_of(&key), keys::session(&value))
+                {
+                    let hit = |block: &Block| segments.contains(&block.place.segment);
+                    let blocks = session.blocks.into_iter().filter(hit);
+                    out.extend(blocks.map(|block| (number, block)));
+                }
+            }
             for row in tree.scan_prefix(keys::all_blocks()) {
                 let (key, value) = row?;
                 if let (Some(number), Some(block)) =
@@ -344,31 +362,29 @@ fn to_json(covered: &Covered) -> Vec<u8> {
     serde_json::to_vec(covered).unwrap_or_default()
 }
 
-/// The rows that a map asks for.
+/// The rows that a map of the whole journal asks for.
 fn rows(map: &Map) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
-    let ids = map
-        .ids
-        .iter()
-        .map(|(id, number)| (Key::Id(id.as_bytes()).encode(), number.to_be_bytes().to_vec()));
-    let sessions = map.sessions.iter().map(|(&number, session)| {
-        (Key::Session(number).encode(), SessionValue::of(session).encode())
-    });
-    let blocks = map.sessions.iter().flat_map(|(&number, session)| {
-        session.blocks.iter().map(move |block| keys::block_row(number, block))
-    });
-    let kv = map
-        .kv
-        .iter()
-        .map(|(key, place)| (Key::Kv(key).encode(), keys::place_bytes(*place).to_vec()));
-    let tails = map.sessions.iter().flat_map(|(&number, session)| {
-        session.tail.iter().flat_map(move |tail| {
-            let row = move |&(serial, place): &(u32, Place)| {
-                keys::tail_row(number, tail.attempt, serial, place)
-            };
-            tail.parts.iter().map(row)
-        })
-    });
-    ids.chain(sessions).chain(blocks).chain(tails).chain(kv)
+    let rows = |(&number, session)| keys::session_rows(number, session, Vec::new());
+    id_rows(map).chain(map.sessions.iter().flat_map(rows)).chain(kv_rows(map))
+}
+
+fn id_rows(map: &Map) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
+    let row = |(id, number): (&String, &u64)| {
+        (Key::Id(id.as_bytes()).encode(), number.to_be_bytes().to_vec())
+    };
+    map.ids.iter().map(row)
+}
+
+fn kv_rows(map: &Map) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> + '_ {
+    map.kv.iter().map(|(key, place)| (Key::Kv(key).encode(), keys::place_bytes(*place).to_vec()))
+}
+
+/// What a session's own row says. One that cannot be read is a failure of the index.
+fn own_row(tree: &sled::Tree, number: u64) -> Result<Option<SessionMap>, sled::Error> {
+    let Some(value) = tree.get(Key::Session(number).encode())? else { return Ok(None) };
+    let unreadable =
+        || sled::Error::ReportableBug(format!("the row of session {number} is damaged"));
+    keys::session(&value).map(Some).ok_or_else(unreadable)
 }
 
 fn remove_session(
@@ -376,9 +392,8 @@ fn remove_session(
     number: u64,
     batch: &mut sled::Batch,
 ) -> Result<(), sled::Error> {
-    if let Some(value) = tree.get(Key::Session(number).encode())? {
-        let id = SessionValue::decode(&value).unwrap_or_default().into_map().id;
-        let key = Key::Id(id.as_bytes()).encode();
+    if let Some(session) = own_row(tree, number)? {
+        let key = Key::Id(session.id.as_bytes()).encode();
         // A new session may have taken the id meanwhile.
         if tree.get(&key)?.and_then(|value| keys::number(&value)) == Some(number) {
             batch.remove(key);

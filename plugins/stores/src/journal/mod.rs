@@ -29,6 +29,7 @@ pub(crate) mod tests;
 pub use disk::{Disk, DiskFile, Held, LockOutcome, RealDisk};
 pub use entry::{Entry, Kind};
 pub use error::{Damage, DamageKind, JournalError};
+pub(crate) use format::Bytes;
 pub use format::{Checksum, FORMAT_VERSION, StoreId};
 pub use format_file::{StoreFormat, read_format};
 pub use map::{Block, Map, Place, SessionMap, TailMap};
