@@ -2,6 +2,7 @@
 
 mod acp;
 mod agent_row;
+mod allocator;
 mod choice;
 pub mod config;
 mod crash_test;
@@ -68,6 +69,7 @@ enum Command {
 
 /// Runs the command that the process's arguments name.
 pub fn main() -> ExitCode {
+    allocator::set_up();
     let command = Cli::parse().command;
     // What a stress run breaks is not worth a line each.
     log_to_stderr(if matches!(command, Command::Stress(_)) { "error" } else { "warn" });

@@ -29,7 +29,7 @@ pub(super) struct StoreEntry {
     pub(super) window_ms: Option<Spanned<i64>>,
     /// The length of a segment; positive. 67,108,864 if absent. Only `journal`.
     pub(super) segment_bytes: Option<Spanned<i64>>,
-    /// The index's cache; positive. 8,388,608 if absent. Only `journal`.
+    /// The index's cache; positive. 4,194,304 if absent. Only `journal`.
     pub(super) cache_bytes: Option<Spanned<i64>>,
     /// How many bytes may wait for their write; positive. 67,108,864 if absent. Only `journal`.
     pub(super) waiting_bytes: Option<Spanned<i64>>,

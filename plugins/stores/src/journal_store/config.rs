@@ -20,7 +20,7 @@ pub struct JournalStoreConfig {
     /// Whether to keep an index. Without one every session's blocks are kept in memory.
     pub index: bool,
     /// The index's cache, in bytes of pages as they are stored; in memory they take some times as much.
-    /// 8 MiB by default, and at least 64 KiB.
+    /// 4 MiB by default, and at least 64 KiB.
     pub cache_bytes: u64,
     /// How often the committer may die within [`JournalStoreConfig::deaths_within`] and be replaced. At
     /// the next death the store gives up: all that waits and all that comes fails, until it is closed
@@ -39,7 +39,7 @@ impl Default for JournalStoreConfig {
             window: Duration::from_millis(200),
             waiting_bytes: 64 << 20,
             index: true,
-            cache_bytes: 8 << 20,
+            cache_bytes: 4 << 20,
             deaths_max: 8,
             deaths_within: Duration::from_secs(10),
             on_progress: None,

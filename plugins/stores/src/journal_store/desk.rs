@@ -14,8 +14,8 @@ use super::failure::store_error;
 use super::job::{Item, Job, Outcome};
 use crate::journal::{Record, Urgency, Writer};
 
-/// How many records the ledger tells of, beside the index, before it is folded: some MiB.
-const FRESH_RECORDS_MAX: usize = 32 << 10;
+/// How many records the ledger tells of, beside the index, before it is folded: about a MiB.
+const FRESH_RECORDS_MAX: usize = 8 << 10;
 
 /// What the desk tells its committer after each batch of jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
