@@ -106,3 +106,60 @@ fn a_damaged_index_is_moved_aside() {
     assert!(aside.join("conf").exists());
     assert_eq!(index.covered().unwrap(), None);
 }
+
+#[test]
+fn a_long_session_goes_beyond_its_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = Index::open(dir.path(), CACHE).unwrap();
+    let mut whole = Map::default();
+    for fold in 0..5 {
+        // As the ledger counts on from what the index knows.
+        let head = index.head(1).unwrap();
+        let mut recent = Map::default();
+        recent.sessions.extend(head.map(|head| (1, head)));
+        let mut apply = |at: &Entry| {
+            whole.apply(fold, at);
+            recent.apply(fold, at);
+        };
+        if fold == 0 {
+            apply(&entry(Kind::Session, 1, 0, 0, "long"));
+        }
+        for at in fold * 20..fold * 20 + 20 {
+            apply(&entry(Kind::Events, 1, at * 3, at * 1000, ""));
+            apply(&entry(Kind::Tail, 1, 9, at * 1000 + 500, ""));
+        }
+        index.add(&Arc::new(recent), &covered(false)).unwrap();
+        assert_eq!(index.session(1).unwrap().as_ref(), whole.sessions.get(&1));
+    }
+    let session = &whole.sessions[&1];
+    assert_eq!(session.blocks.len(), 100);
+    assert_eq!(session.tail.as_ref().unwrap().parts.len(), 100);
+    assert_eq!(index.head(1).unwrap(), Some(session.without_blocks()));
+    // Added in parts, it is what a map of the whole asks for.
+    assert_eq!(index.reconcile(&whole, &covered(false), |_, _| ()).unwrap(), 0);
+    for segment in [0, 4] {
+        let blocks = index.blocks_in(BTreeSet::from([segment])).unwrap();
+        let standing = session.blocks.iter().filter(|block| block.place.segment == segment);
+        assert_eq!(blocks, standing.map(|block| (1, *block)).collect::<Vec<_>>());
+    }
+    // Another attempt takes the rows of the one before with it.
+    let mut recent = Map::default();
+    recent.sessions.insert(1, index.head(1).unwrap().unwrap());
+    let next = entry(Kind::Tail, 1, 10, 200_000, "");
+    whole.apply(6, &next);
+    recent.apply(6, &next);
+    index.add(&Arc::new(recent), &covered(false)).unwrap();
+    assert_eq!(index.reconcile(&whole, &covered(false), |_, _| ()).unwrap(), 0);
+}
+
+#[test]
+fn an_index_of_another_layout_goes_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let index = Index::open(dir.path(), CACHE).unwrap();
+    let old = to_json(&covered(true));
+    index.thread.call(move |tree| tree.insert([0], old)).unwrap();
+    assert_eq!(index.covered().unwrap(), None);
+    // Its rows go when it is brought up to the journal.
+    assert_eq!(index.reconcile(&sample(), &covered(true), |_, _| ()).unwrap(), 6);
+    assert_eq!(index.reconcile(&sample(), &covered(true), |_, _| ()).unwrap(), 0);
+}
