@@ -293,12 +293,19 @@ fn acp_agents(config: &Config, plugins: &[&str]) -> Result<Option<AcpAgents>, Cl
 }
 
 fn workflows(config: &Config) -> Result<Workflows, CliError> {
-    let mut plugins = config.plugins.iter().flatten();
-    let settings = match plugins.find(|plugin| plugin.name == "workflows") {
-        Some(plugin) => settings_of(plugin)?,
-        None => WorkflowsSettings::default(),
+    let plugins = config.plugins.as_deref().unwrap_or_default();
+    let mut before = plugins.iter().take_while(|plugin| plugin.name != "workflows");
+    let follows = before.any(|plugin| plugin.name == "subagents");
+    let Some(plugin) = plugins.iter().find(|plugin| plugin.name == "workflows") else {
+        return Ok(WorkflowsSettings::default().plugin());
     };
-    Ok(settings.plugin())
+    if !follows {
+        // It would wait for them for ever.
+        let problem =
+            "a workflow's agents are sub-agents: name the plugin subagents before this one";
+        return Err(plugin.place.fault(problem).into());
+    }
+    Ok(settings_of::<WorkflowsSettings>(plugin)?.plugin())
 }
 
 fn reminder(config: &Config) -> Result<RepeatReminder, CliError> {

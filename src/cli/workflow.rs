@@ -95,6 +95,12 @@ impl Workflow {
 impl RunScript {
     async fn run(self) -> Result<Exit, CliError> {
         let config = Config::load(self.config.as_deref())?;
+        let mut named = config.plugins.iter().flatten();
+        if config.plugins.is_some() && named.all(|plugin| plugin.name != "subagents") {
+            let text =
+                "a workflow's agents are sub-agents: name the plugin subagents in the config";
+            return Err(CliError::Usage(text.to_owned()));
+        }
         let providers = Providers::new(&config);
         let (provider, model) = self.route(&config)?;
         providers.check(&provider)?;
