@@ -18,7 +18,7 @@ use serde::{Deserialize, de::IgnoredAny};
 use tokio::{
     io::{AsyncReadExt, BufReader},
     process::{Child, ChildStderr, ChildStdin, ChildStdout, Command},
-    sync::mpsc,
+    sync::{mpsc, oneshot},
     task::JoinSet,
 };
 
@@ -37,7 +37,7 @@ const UNREAD_MAX: usize = 1024;
 /// How long a child may take to be gone after SIGKILL, before it is reported as left.
 const KILL_GRACE: Duration = Duration::from_secs(10);
 
-/// How long the exit status of a child may take whose output has ended.
+/// How long the exit status of a child may take whose output has ended, and its last errors.
 pub(super) const STATUS_GRACE: Duration = Duration::from_secs(1);
 
 /// A running child. Dropping it kills the whole group at once.
@@ -45,6 +45,8 @@ pub(super) struct Process {
     child: Child,
     group: Group,
     errors: Arc<Mutex<VecDeque<u8>>>,
+    /// Closes once all of its errors were read.
+    errors_end: Option<oneshot::Receiver<()>>,
     fault: Arc<OnceLock<String>>,
     /// Read the child's output to its end, so that it is never stuck in a write.
     pumps: JoinSet<()>,
@@ -122,13 +124,20 @@ impl Process {
             child,
             group,
             errors: Arc::default(),
+            errors_end: None,
             fault: Arc::default(),
             pumps: JoinSet::new(),
         };
         let (sender, lines) = mpsc::channel(LINES_MAX);
         let unread = Unread::default();
         process.pumps.spawn(pump_lines(output, sender, process.fault.clone(), unread.clone()));
-        process.pumps.spawn(pump_errors(errors, config.name.clone(), process.errors.clone()));
+        let (ended, errors_end) = oneshot::channel();
+        let pump = pump_errors(errors, config.name.clone(), process.errors.clone());
+        process.pumps.spawn(async move {
+            pump.await;
+            drop(ended);
+        });
+        process.errors_end = Some(errors_end);
         Ok((process, Pipes { input, lines, unread }))
     }
 
@@ -153,6 +162,10 @@ impl Process {
                 _ => "it closed its output".to_owned(),
             },
         };
+        if let Some(end) = self.errors_end.take() {
+            // What it said last may still be on its way; what it started may hold the pipe open.
+            let _ = tokio::time::timeout(STATUS_GRACE, end).await;
+        }
         let errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
         let bytes: Vec<u8> = errors.iter().copied().collect();
         let text = String::from_utf8_lossy(&bytes);
