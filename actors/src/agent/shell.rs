@@ -96,7 +96,7 @@ impl Shell {
         for effect in self.machine.on(input, &moment) {
             self.perform(effect);
         }
-        if self.machine.is_idle() {
+        if self.machine.is_at_rest() {
             for waiter in self.idle.drain(..) {
                 let _ = waiter.send(());
             }
@@ -115,7 +115,7 @@ impl Shell {
     }
 
     pub(super) fn when_idle(&mut self, reply: RpcReplyPort<()>) {
-        if self.machine.is_idle() {
+        if self.machine.is_at_rest() {
             let _ = reply.send(());
         } else {
             self.idle.push(reply);

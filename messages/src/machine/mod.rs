@@ -161,6 +161,12 @@ impl Machine {
         matches!(self.phase, Phase::Idle)
     }
 
+    /// Whether it is idle, and its log holds all that it was told to do: a cancel of an idle agent is
+    /// over when what waited is gone.
+    pub fn is_at_rest(&self) -> bool {
+        self.is_idle() && self.awaiting.is_empty()
+    }
+
     /// The turn that is open, or the last one that was.
     pub fn turn(&self) -> u32 {
         match &self.phase {

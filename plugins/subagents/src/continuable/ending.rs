@@ -194,9 +194,10 @@ pub(super) fn report(id: MessageId, child: &SessionId, content: Vec<ContentBlock
 pub(super) fn unread(agent: &Agent) -> Vec<Unread> {
     let inbox = agent.inbox();
     let lists = [InboxTarget::NextStep, InboxTarget::NextTurn];
-    let messages = lists.iter().flat_map(|list| inbox.list(*list).iter());
+    let messages = lists.iter().flat_map(|list| inbox.list(*list).iter().map(|it| (*list, it)));
     messages
-        .map(|message| Unread {
+        .map(|(list, message)| Unread {
+            list,
             kind: message.source.kind().to_owned(),
             from: message.source.get("senderSessionId").map(SessionId::from),
         })
@@ -206,6 +207,7 @@ pub(super) fn unread(agent: &Agent) -> Vec<Unread> {
 /// A message that waits in an agent's inbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Unread {
+    pub list: InboxTarget,
     pub kind: String,
     pub from: Option<SessionId>,
 }

@@ -91,6 +91,29 @@ async fn a_panic_of_a_provider_is_a_failure_of_its_child_and_every_start_has_its
     house.ends_clean().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn children_that_are_cancelled_at_any_moment_after_their_start_were_aborted() {
+    for yields in 0..100 {
+        let house = house([on("", Reply::text("said").at_gate("never"))]).await;
+        let mut runs = Vec::new();
+        for at in 0..2 {
+            runs.push(spawn(house.world(), house.ask(&format!("n{at}"))).await.unwrap());
+        }
+        for _ in 0..yields % 20 {
+            tokio::task::yield_now().await;
+        }
+        let cancelling = house.root.cancel_tree(CancelCause::User);
+        for run in &runs {
+            let result = within(run.result()).await.unwrap();
+            assert_eq!(result.stop_reason, StopReason::Aborted, "{yields}: {result:?}");
+            run.dispose().await.unwrap();
+        }
+        assert!(within(async { cancelling.await }).await.unfinished.is_empty());
+        // Its tasks end on other threads, so they are not counted here.
+        within(house.harness.shutdown()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn a_group_that_is_dropped_at_any_moment_of_its_work_leaves_nothing() {
     for polls in 0..60 {

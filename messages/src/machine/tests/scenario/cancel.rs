@@ -22,6 +22,16 @@ fn core_57_a_cancel_of_an_idle_agent_leaves_no_mark() {
 }
 
 #[test]
+fn an_idle_agent_is_at_rest_once_what_a_cancel_drops_is_gone() {
+    let mut rig = Rig::new();
+    rig.inject("A").run();
+    rig.cancel();
+    assert!(rig.machine.is_idle() && !rig.machine.is_at_rest());
+    rig.run();
+    assert!(rig.machine.is_at_rest() && rig.state().inbox().is_empty());
+}
+
+#[test]
 fn core_58_a_cancel_right_after_a_prompt_loses_the_claimed_prompt() {
     for keep in [false, true] {
         let mut rig = Rig::new();

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use playhouse_messages::{content::ContentBlock, id::SessionId};
+use playhouse_messages::{content::ContentBlock, event::InboxTarget, id::SessionId};
 use playhouse_plugin_api::{
     agent::Agent,
     tool::{Tool, ToolError, ToolOutput, ToolRun, tool_fn},
@@ -49,8 +49,8 @@ struct Args {
 enum Waited {
     Settled(SessionId),
     Reported(SessionId),
-    /// Somebody else has sent the caller something.
-    Input,
+    /// Somebody else has sent the caller something, which waits there.
+    Input(InboxTarget),
     /// No such child runs.
     Nothing,
     TimedOut,
@@ -94,13 +94,13 @@ async fn wait(service: &Continuations, caller: &Agent, only: Option<&SessionId>)
 /// counts: the caller cannot have known it.
 fn reached(service: &Continuations, caller: &Agent, only: Option<&SessionId>) -> Option<Waited> {
     let is_meant = |id: &SessionId| only.is_none_or(|only| only == id);
-    let mut input = false;
-    for Unread { kind, from } in unread(caller) {
+    let mut input = None;
+    for Unread { list, kind, from } in unread(caller) {
         match (kind.as_str(), from) {
             (SETTLED_KIND, Some(from)) if is_meant(&from) => return Some(Waited::Settled(from)),
             (REPORT_KIND, Some(from)) if is_meant(&from) => return Some(Waited::Reported(from)),
             (SETTLED_KIND | REPORT_KIND, _) => {}
-            _ => input = true,
+            _ => input = input.or(Some(list)),
         }
     }
     let at_work = |child: &Activation| {
@@ -110,9 +110,9 @@ fn reached(service: &Continuations, caller: &Agent, only: Option<&SessionId>) ->
     };
     let runs = service.activations().iter().any(at_work);
     match (input, runs) {
-        (true, _) => Some(Waited::Input),
-        (false, false) => Some(Waited::Nothing),
-        (false, true) => None,
+        (Some(list), _) => Some(Waited::Input(list)),
+        (None, false) => Some(Waited::Nothing),
+        (None, true) => None,
     }
 }
 
@@ -125,7 +125,16 @@ impl Waited {
             Self::Reported(id) => {
                 ("reported", Some(id.clone()), format!("Sub-agent {id} has reported."))
             }
-            Self::Input => ("input", None, "Something else was sent to you.".to_owned()),
+            Self::Input(InboxTarget::NextStep) => (
+                "input",
+                None,
+                "Something else was sent to you: it is in your next step.".to_owned(),
+            ),
+            // Another wait would end as this one did.
+            Self::Input(InboxTarget::NextTurn) => {
+                let text = "A new prompt waits for you: end this turn to get it.";
+                ("input", None, text.to_owned())
+            }
             Self::Nothing => ("nothing", None, "No such sub-agent is at work.".to_owned()),
             Self::TimedOut => {
                 ("timeout", None, "Nothing happened in that time; it still works.".to_owned())
