@@ -158,7 +158,6 @@ impl Desk {
                     (stored.number, stored.next_seq) = (Some(planned.number), planned.next_seq);
                     stored.tail_serial = planned.tail_serial;
                 }
-                self.settle_seals();
                 plan.outcomes
             }
             Err(error) => {
@@ -290,7 +289,7 @@ impl Desk {
         let synced = writer.sync();
         self.settle_moves();
         if synced.is_ok() {
-            self.settle_backlog();
+            self.settle_index();
         }
         synced.map(|_| ()).map_err(|error| {
             tracing::warn!(%error, "a sync failed; the batch is kept, and the next flush tries again");
@@ -309,23 +308,15 @@ impl Desk {
         }
     }
 
-    /// A sealed segment is the time to write the index.
-    fn settle_seals(&mut self) {
+    /// The index is written when a segment was sealed, or the ledger has grown: a segment of small
+    /// sessions has many of them. Only after a sync: what is not synced may yet move, and a row that
+    /// tells of it would go on telling where it was.
+    fn settle_index(&mut self) {
         let Some(writer) = &mut self.writer else { return };
-        if !writer.take_sealed().is_empty()
-            && let Err(error) = self.core.fold(writer, false)
-        {
-            tracing::error!(%error, "the index could not be given up cleanly");
-        }
-    }
-
-    /// So is a ledger that has grown: a segment of small sessions has many of them. Nothing is unsynced,
-    /// so no record moves any more.
-    fn settle_backlog(&mut self) {
-        let Some(writer) = &mut self.writer else { return };
+        let sealed = !writer.take_sealed().is_empty();
         let is_due = {
             let ledger = self.core.ledger();
-            ledger.index.is_some() && ledger.fresh >= FRESH_RECORDS_MAX
+            ledger.index.is_some() && (sealed || ledger.fresh >= FRESH_RECORDS_MAX)
         };
         if is_due && let Err(error) = self.core.fold(writer, false) {
             tracing::error!(%error, "the index could not be given up cleanly");

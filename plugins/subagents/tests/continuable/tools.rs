@@ -124,17 +124,25 @@ async fn a_wait_ends_when_something_else_comes_and_when_it_is_cancelled() {
     let rig = Rig::new(rules.into_iter().chain([held("work", "work")])).await;
     rig.start(&rig.root, "a", "work").await;
     rig.model.gate("work").arrived(1).await;
-    for round in 0..2 {
+    for round in 0..3 {
         rig.root.followup("wait").await.unwrap();
         rig.until("it waits", || trace(&rig.root).ends_with("U(user) A")).await;
-        if round == 0 {
-            rig.root.steer("look here").await.unwrap();
-            rig.root.when_idle().await.unwrap();
-            assert_eq!(results_of(&rig.root).pop().unwrap(), "Something else was sent to you.");
-        } else {
-            rig.root.cancel(playhouse_messages::event::CancelCause::User);
-            rig.root.when_idle().await.unwrap();
-        }
+        let said = match round {
+            0 => {
+                rig.root.steer("look here").await.unwrap();
+                "Something else was sent to you: it is in your next step."
+            }
+            1 => {
+                rig.root.followup("look here").await.unwrap();
+                "A new prompt waits for you: end this turn to get it."
+            }
+            _ => {
+                rig.root.cancel(playhouse_messages::event::CancelCause::User);
+                ""
+            }
+        };
+        rig.root.when_idle().await.unwrap();
+        assert!(results_of(&rig.root).pop().unwrap().starts_with(said), "{round}");
     }
     assert!(rig.is_live("a"), "a cancelled parent leaves its continuable child alone");
     rig.ends_clean().await;

@@ -7,11 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::*;
 use crate::journal::{DiskFile, JournalConfig, LockOutcome, Record, Urgency, Writer};
 
-/// The real disk, counting what is read. Clones count together.
+/// The real disk, counting what is read, whose next syncs fail if told to. Clones are one.
 #[derive(Clone, Default)]
 struct Counting {
     reads: Arc<AtomicU64>,
     bytes: Arc<AtomicU64>,
+    failing_syncs: Arc<AtomicU64>,
 }
 
 struct CountingFile(Box<dyn DiskFile>, Counting);
@@ -27,7 +28,7 @@ impl Disk for Counting {
         RealDisk.list(dir)
     }
     fn create(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
-        RealDisk.create(path)
+        Ok(Box::new(CountingFile(RealDisk.create(path)?, self.clone())))
     }
     fn open(&self, path: &Path) -> io::Result<Box<dyn DiskFile>> {
         Ok(Box::new(CountingFile(RealDisk.open(path)?, self.clone())))
@@ -54,7 +55,10 @@ impl DiskFile for CountingFile {
         self.0.write(bytes)
     }
     fn sync(&mut self) -> io::Result<()> {
-        self.0.sync()
+        let failing = |left: u64| left.checked_sub(1);
+        let failing =
+            self.1.failing_syncs.fetch_update(Ordering::AcqRel, Ordering::Acquire, failing);
+        if failing.is_ok() { Err(io::Error::other("on purpose")) } else { self.0.sync() }
     }
     fn set_len(&mut self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
@@ -132,5 +136,45 @@ async fn a_page_of_many_sessions_reads_what_it_shows_and_an_unclean_end_tells_it
     println!(
         "{count} sessions: opened and indexed in {opening:?}, slowest page of 100 in {slowest:?}"
     );
+    store.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn the_index_does_not_tell_of_what_a_failed_sync_moves() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Counting::default();
+    let open = async || {
+        let config = small().window(Duration::from_secs(3600));
+        JournalStore::open_on(Arc::new(disk.clone()), dir.path().to_path_buf(), config).await
+    };
+    let store = open().await.unwrap();
+    let writer = store.create(&header("s"), 0).await.unwrap();
+    let segments = || {
+        let files = std::fs::read_dir(dir.path().join("journal")).unwrap();
+        let mut files: Vec<_> = files.map(|file| file.unwrap().path()).collect();
+        files.sort();
+        files
+    };
+    writer.append(batch(0, 1)).await.unwrap();
+    writer.flush().await.unwrap();
+    let (before, mut next) = (segments(), 1);
+    // The one that begins a segment is not synced yet.
+    while segments() == before {
+        writer.append(batch(next, 3)).await.unwrap();
+        next += 3;
+    }
+    let unsynced = segments().pop().unwrap();
+    disk.failing_syncs.store(1, Ordering::Release);
+    writer.flush().await.unwrap();
+    assert_eq!(disk.failing_syncs.load(Ordering::Acquire), 0);
+    assert_eq!(store.read(&"s".into()).await.unwrap().events, texts(0, next));
+    store.close().await.unwrap();
+    drop((writer, store));
+    // Of a file whose sync has failed, nothing need be there after a power loss.
+    assert_ne!(segments().pop().unwrap(), unsynced);
+    std::fs::File::options().write(true).open(&unsynced).unwrap().set_len(0).unwrap();
+    let store = open().await.unwrap();
+    assert!(store.office.core.ledger().index.is_some());
+    assert_eq!(store.read(&"s".into()).await.unwrap().events, texts(0, next));
     store.close().await.unwrap();
 }
