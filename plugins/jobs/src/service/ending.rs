@@ -34,13 +34,13 @@ impl Jobs {
                 let _ = ends.changed().await;
             }
         };
-        if tokio::time::timeout(self.0.world.limits.grace, quiet()).await.is_err() {
+        // Again and again: one that was just being begun is at work only now.
+        while tokio::time::timeout(self.0.world.limits.grace, quiet()).await.is_err() {
             let live = self.table().registry.live(owner);
             for id in live {
                 tracing::warn!(job = %id, "a job does not end; its work is dropped");
                 self.abandon(&id);
             }
-            quiet().await;
         }
         // What producers handed over is dropped outside the lock: it may call back.
         let (mut gone, mut agents) = (Vec::new(), Vec::new());

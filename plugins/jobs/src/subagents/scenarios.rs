@@ -140,6 +140,43 @@ async fn orchestration_2_5_6_an_owners_disposal_cancels_its_jobs_and_waits_for_t
 }
 
 #[tokio::test(start_paused = true)]
+async fn work_that_begins_late_and_ignores_its_cancel_keeps_no_owner_from_ending() {
+    let bench = Bench::new(Script::new()).await;
+    let owner = bench.agent().await;
+    let (began, begins) = std::sync::mpsc::channel();
+    let (go, may_go) = std::sync::mpsc::channel();
+    let (jobs, desk, agent) = (bench.jobs.clone(), bench.desk.clone(), owner.agent().clone());
+    let runtime = tokio::runtime::Handle::current();
+    let starting = std::thread::spawn(move || {
+        let _runtime = runtime.enter();
+        let new = NewJob::new("work", "Late work").owned_by(&agent);
+        jobs.start(new, || {
+            began.send(()).unwrap();
+            may_go.recv().unwrap();
+            Ok(desk.work(Manner::Ignores))
+        })
+    });
+    begins.recv().unwrap();
+    let ending = owner.clone();
+    let ending = tokio::spawn(async move { ending.dispose().await });
+    // The first grace passes before there is anything to drop.
+    for _ in 0..3 {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        tokio::time::advance(bench.harness.world().limits.grace).await;
+    }
+    go.send(()).unwrap();
+    starting.join().unwrap().unwrap();
+    let _told_if_it_took_too_long = ending.await.unwrap();
+    // Its work is dropped after the next grace.
+    while bench.jobs.active() > 0 {
+        tokio::time::advance(bench.harness.world().limits.grace).await;
+    }
+    bench.ends_clean().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn orchestration_2_5_7_a_kill_that_the_producer_refuses_is_an_error_and_changes_nothing() {
     let kill = Reply::call("job_kill", json!({"job_id": "work-1", "reason": "not needed"}));
     let bench = Bench::new(Script::sequence([kill, Reply::text("It goes on.")])).await;
