@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use playhouse_messages::{chunk::Usage, config::Route};
 
-/// What a million tokens of a model cost, in any one currency. Not negative.
+/// What a million tokens of a model cost, in any one currency: no part of it is negative, or no number.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Price {
@@ -31,6 +31,11 @@ impl Price {
         self
     }
 
+    fn is_one(&self) -> bool {
+        let parts = [self.input, self.output, self.cache_read, self.cache_write];
+        parts.iter().all(|part| part.is_finite() && *part >= 0.0)
+    }
+
     /// What a call cost, in millionths, rounded up: a price of a million tokens is that of one token
     /// in millionths.
     pub fn micros(&self, usage: &Usage) -> u64 {
@@ -54,15 +59,34 @@ impl Prices {
         Self::default()
     }
 
-    /// With the price of one more route.
+    /// With the price of one more route. What is negative or no number is no price: the route stays
+    /// without one, and a cost budget over it is refused.
     #[must_use]
     pub fn with(mut self, provider: &str, model: &str, price: Price) -> Self {
-        self.0.insert(Route::new(provider, model), price);
+        if price.is_one() {
+            self.0.insert(Route::new(provider, model), price);
+        }
         self
     }
 
     /// The price of a route.
     pub fn of(&self, route: &Route) -> Option<&Price> {
         self.0.get(route)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_price_leaves_a_route_without_one() {
+        let route = Route::new("p", "m");
+        let of = |price| Prices::new().with("p", "m", price).of(&route).is_some();
+        assert!(of(Price::new(0.0, 1.5)));
+        for bad in [f64::NAN, f64::INFINITY, -1.0] {
+            assert!(!of(Price::new(bad, 1.0)) && !of(Price::new(1.0, bad)));
+            assert!(!of(Price::new(1.0, 1.0).cached(bad, 1.0)));
+        }
     }
 }
