@@ -31,10 +31,7 @@ use playhouse_presets::PresetsPlugin;
 use playhouse_sessions::{SessionProjections, Titles};
 use playhouse_stores::{OpenStep, StoreConfig};
 use playhouse_subagents::{Background, Subagents};
-use playhouse_supervisor::{
-    harness::{Harness, HarnessBuilder},
-    plugin_host::{HostError, PluginHandle, PluginStatus},
-};
+use playhouse_supervisor::harness::{Harness, HarnessBuilder};
 use playhouse_teams::TeamsPlugin;
 
 use playhouse_workflows::Workflows;
@@ -46,6 +43,7 @@ use super::{
         workflows::WorkflowsSettings,
     },
     exit::CliError,
+    hosting::set_up,
     lookup::Lookup,
     presets::{composed, resumed},
     providers::{Providers, register},
@@ -324,22 +322,6 @@ fn settings_of<T: DeserializeOwned>(plugin: &PluginConfig) -> Result<T, CliError
         let text = format!("settings of plugin \"{}\": {cause}; correct them", plugin.name);
         plugin.place.fault(text).into()
     })
-}
-
-/// Waits until a plugin is set up: an agent's first step must see its tools.
-pub async fn set_up(hosted: Result<PluginHandle, HostError>) -> Result<(), CliError> {
-    let plugin = hosted.map_err(|error| Failure::new(error.code(), error.to_string()))?;
-    let mut status = plugin.watch();
-    let settled = |status: &PluginStatus| {
-        matches!(status, PluginStatus::Active | PluginStatus::Failed { .. } | PluginStatus::Stopped)
-    };
-    let failed = match status.wait_for(settled).await.as_deref() {
-        Ok(PluginStatus::Failed { failure }) => failure.clone(),
-        Ok(PluginStatus::Active) => return Ok(()),
-        _ => Failure::new("PLUGIN_STOPPED", "it was stopped"),
-    };
-    let text = format!("plugin \"{}\" could not be set up: {}", plugin.name(), failed.message);
-    Err(CliError::Library(Failure::new(failed.code, text)))
 }
 
 /// The same agent, whose route was declared and not just defaulted: a session that it resumes goes on

@@ -8,6 +8,7 @@ pub mod config;
 mod crash_test;
 pub mod exit;
 mod follow;
+mod hosting;
 mod house;
 mod images;
 pub mod lookup;

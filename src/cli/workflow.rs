@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use super::{
     config::Config,
     exit::{CliError, EXIT_CODES, Exit},
+    hosting::set_up,
     house,
     output::{Format, Out, Paint, note, tame},
     providers::{DEFAULT_MODEL, Providers},
@@ -172,7 +173,7 @@ impl RunScript {
 async fn engine(harness: &Harness) -> Result<WorkflowEngine, CliError> {
     let services = &harness.world().services;
     if services.get::<WorkflowEngine>(WORKFLOW_ENGINE_SERVICE).is_none() {
-        house::set_up(harness.host(Workflows::new()).await).await?;
+        set_up(harness.host(Workflows::new()).await).await?;
     }
     let engine =
         services.require::<WorkflowEngine>(WORKFLOW_ENGINE_SERVICE).map_err(Failure::from)?;

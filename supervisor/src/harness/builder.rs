@@ -364,7 +364,7 @@ impl Harness {
             let services = &self.inner.world.services;
             let settled = |status: &PluginStatus| match status {
                 PluginStatus::SettingUp => false,
-                // One that misses nothing has only not been looked at yet.
+                // One whose need has come meanwhile has only not been looked at yet.
                 PluginStatus::Waiting { missing } => {
                     missing.iter().any(|name| services.instance(name).is_none())
                 }

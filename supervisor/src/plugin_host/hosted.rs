@@ -51,8 +51,14 @@ impl Hosted {
         parent: Scope,
         services: Services,
     ) -> Self {
-        let missing = requires.clone();
-        let status = watch::Sender::new(PluginStatus::Waiting { missing });
+        let there = services.instances(&requires);
+        let missing = requires.iter().zip(&there).filter(|(_, instance)| instance.is_none());
+        let missing: Vec<_> = missing.map(|(name, _)| *name).collect();
+        // It says what it waits for, or that it waits for nobody, before its host has looked.
+        let status = watch::Sender::new(match missing.is_empty() {
+            true => PluginStatus::SettingUp,
+            false => PluginStatus::Waiting { missing },
+        });
         let scopes = Mutex::default();
         Self { key, name, plugin, requires, parent, services, scopes, status }
     }
