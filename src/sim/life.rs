@@ -54,7 +54,7 @@ impl Life {
             harness.register_tool(tool)?;
         }
         for (route, replies) in ROUTES.into_iter().zip(&witness.plan.replies) {
-            let model = Arc::new(Model::new(replies, witness, world));
+            let model = Arc::new(Model::adapter(replies, witness, world));
             // The registration lasts as long as the harness.
             let registered = world.models.register([route], model);
             let _ = registered.map_err(|error| Failure::new(error.code(), error.to_string()))?;

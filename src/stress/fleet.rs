@@ -68,7 +68,7 @@ impl Fleet {
             .map(|route| format!("route-{route}"))
             .collect();
         for route in &routes {
-            let model = Arc::new(Model::new(load, ledger.clone(), over.clone(), rng.fork()));
+            let model = Arc::new(Model::adapter(load, ledger.clone(), over.clone(), rng.fork()));
             // The registration lasts as long as the harness.
             let registered = harness.world().models.register([route.as_str()], model);
             let _ = registered.map_err(|error| Failure::new(error.code(), error.to_string()))?;

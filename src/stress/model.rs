@@ -2,19 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use bytes::Bytes;
 use fastrand::Rng;
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::BoxStream};
+use futures::{FutureExt, StreamExt, stream::BoxStream};
 use playhouse_messages::{
     chunk::{Failure, StreamChunk},
-    config::Route,
     retry::{Backoff, RetryPolicy},
 };
 use playhouse_models::scripted::{Fault, FaultKind, Reply, Script, ScriptedAdapter, When};
-use playhouse_plugin_api::{
-    cancel::CancelToken,
-    llm::{EncodeInput, Frame, FrameInput, LlmAdapter, LlmRequest, ModelInfo},
-};
+use playhouse_plugin_api::{cancel::CancelToken, llm::LlmAdapter};
 use serde_json::json;
 
 use super::{Load, ledger::Ledger, workshop};
@@ -53,9 +48,10 @@ pub(super) fn script(load: &Load) -> Script {
         .reply(talk)
 }
 
+type Stream = BoxStream<'static, Result<StreamChunk, Failure>>;
+
 /// The model of one route.
 pub(super) struct Model {
-    script: ScriptedAdapter,
     ledger: Arc<Ledger>,
     /// Decides which streams are cut, and where; none without it.
     cuts: Option<Mutex<Rng>>,
@@ -65,14 +61,20 @@ pub(super) struct Model {
 }
 
 impl Model {
-    pub(super) fn new(load: &Load, ledger: Arc<Ledger>, over: CancelToken, rng: Rng) -> Self {
+    pub(super) fn adapter(
+        load: &Load,
+        ledger: Arc<Ledger>,
+        over: CancelToken,
+        rng: Rng,
+    ) -> impl LlmAdapter + use<> {
         let backoff = Backoff { initial_delay_ms: 1, max_delay_ms: 20, ..Backoff::default() };
         let codes = ["EMPTY_RESPONSE", "TRANSPORT"].map(str::to_owned).to_vec();
         let policy = RetryPolicy::Normal { max_retries: 5, retryable_codes: codes, backoff };
         let script = ScriptedAdapter::new(script(load)).with_retry_policy(policy);
         script.stage().record(false);
         let cuts = (load.chaos > 0.0).then(|| Mutex::new(rng));
-        Self { script, ledger, cuts, over, chunks: load.chunks }
+        let model = Self { ledger, cuts, over, chunks: load.chunks };
+        script.streamed(move |script, request| model.perhaps_cut(script.stream(request)))
     }
 
     /// After how many chunks this stream is cut, and whether it says so.
@@ -81,31 +83,8 @@ impl Model {
         (!self.over.is_cancelled() && rng.u32(0..1_000) < CUTS)
             .then(|| (rng.usize(0..=self.chunks), rng.bool()))
     }
-}
 
-impl LlmAdapter for Model {
-    fn retry_policy(&self, provider: &str) -> Option<RetryPolicy> {
-        self.script.retry_policy(provider)
-    }
-
-    fn resolve<'a>(
-        &'a self,
-        route: &'a Route,
-        cancel: &'a CancelToken,
-    ) -> BoxFuture<'a, Result<ModelInfo, Failure>> {
-        self.script.resolve(route, cancel)
-    }
-
-    fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure> {
-        self.script.encode(input)
-    }
-
-    fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure> {
-        self.script.frame(request)
-    }
-
-    fn stream(&self, request: LlmRequest) -> BoxStream<'static, Result<StreamChunk, Failure>> {
-        let stream = self.script.stream(request);
+    fn perhaps_cut(&self, stream: Stream) -> Stream {
         let Some((after, says)) = self.cut() else { return stream };
         let ledger = self.ledger.clone();
         let end = async move {

@@ -56,7 +56,7 @@ impl Forest {
         let world = harness.world();
         // All calls of an answer at once: the children, and the tool.
         world.limits.set_max_parallel_tool_calls(load.shape.widest() + 1);
-        let model = Arc::new(Model::new(load.shape.clone()));
+        let model = Arc::new(Model::adapter(load.shape.clone()));
         // The registration lasts as long as the harness.
         let registered = world.models.register([ROUTE], model);
         let _ = registered.map_err(|error| Failure::new(error.code(), error.to_string()))?;

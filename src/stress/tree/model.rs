@@ -5,18 +5,16 @@ use std::sync::{
     atomic::{AtomicU64, Ordering},
 };
 
-use bytes::Bytes;
-use futures::{StreamExt, future::BoxFuture, stream::BoxStream};
+use futures::{StreamExt, stream::BoxStream};
 use playhouse_messages::{
     chunk::{Failure, FinishReason, StreamChunk, Usage},
-    config::Route,
     content::{ContentBlock, ToolCallBlock},
     id::CallId,
 };
 use playhouse_models::scripted::{Conversation, Script, ScriptedAdapter};
 use playhouse_plugin_api::{
     cancel::CancelToken,
-    llm::{EncodeInput, Frame, FrameInput, LlmAdapter, LlmRequest, ModelInfo},
+    llm::{LlmAdapter, LlmRequest},
     tool::{Tool, ToolError, ToolRun, tool_fn},
 };
 use schemars::JsonSchema;
@@ -29,16 +27,48 @@ const MEASURE: &str = "measure";
 
 /// Answers at once: an agent's prompt is its place, and what its tools said decides the rest.
 pub(super) struct Model {
-    /// What is asked of every adapter and has nothing to do with the tree.
-    plain: ScriptedAdapter,
     shape: Shape,
 }
 
 impl Model {
-    pub(super) fn new(shape: Shape) -> Self {
-        let plain = ScriptedAdapter::new(Script::new());
-        plain.stage().record(false);
-        Self { plain, shape }
+    pub(super) fn adapter(shape: Shape) -> impl LlmAdapter {
+        let model = Self { shape };
+        ScriptedAdapter::new(Script::new()).streamed(move |_, request| model.stream(request))
+    }
+
+    fn stream(&self, request: LlmRequest) -> BoxStream<'static, Result<StreamChunk, Failure>> {
+        let conversation = Conversation::of(&request);
+        let blocks = match self.answer(&conversation) {
+            Ok(blocks) => blocks,
+            Err(failure) => return futures::stream::iter([Err(failure)]).boxed(),
+        };
+        let calls = blocks.iter().any(|block| matches!(block, ContentBlock::ToolCall(_)));
+        let reason = if calls { FinishReason::ToolCalls } else { FinishReason::Stop };
+        let usage = Usage {
+            input_tokens: conversation.bytes as u64 / 4,
+            output_tokens: 10 * blocks.len() as u64,
+            ..Usage::default()
+        };
+        let mut chunks = Vec::with_capacity(3 * blocks.len() + 2);
+        for (index, block) in (0..).zip(blocks) {
+            chunks.push(StreamChunk::BlockStart { index, block_type: block.kind().to_owned() });
+            chunks.push(match &block {
+                ContentBlock::ToolCall(call) => StreamChunk::ToolCallDelta {
+                    index,
+                    id: call.id.clone(),
+                    name: Some(call.name.clone()),
+                    arguments_delta: call.arguments.clone(),
+                },
+                block => StreamChunk::TextDelta {
+                    index,
+                    text: block.as_text().unwrap_or_default().to_owned(),
+                },
+            });
+            chunks.push(StreamChunk::BlockEnd { index, block });
+        }
+        chunks.push(StreamChunk::Usage { usage });
+        chunks.push(StreamChunk::Finish { reason, replay_state: None });
+        futures::stream::iter(chunks.into_iter().map(Ok)).boxed()
     }
 
     fn answer(&self, conversation: &Conversation) -> Result<Vec<ContentBlock>, Failure> {
@@ -89,59 +119,6 @@ pub(super) fn reported(text: &str) -> Option<(u64, u64)> {
 
 fn lost(prompt: &str) -> Failure {
     Failure::new("LOST", format!("`{prompt}` is no place in the tree"))
-}
-
-impl LlmAdapter for Model {
-    fn resolve<'a>(
-        &'a self,
-        route: &'a Route,
-        cancel: &'a CancelToken,
-    ) -> BoxFuture<'a, Result<ModelInfo, Failure>> {
-        self.plain.resolve(route, cancel)
-    }
-
-    fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure> {
-        self.plain.encode(input)
-    }
-
-    fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure> {
-        self.plain.frame(request)
-    }
-
-    fn stream(&self, request: LlmRequest) -> BoxStream<'static, Result<StreamChunk, Failure>> {
-        let conversation = Conversation::of(&request);
-        let blocks = match self.answer(&conversation) {
-            Ok(blocks) => blocks,
-            Err(failure) => return futures::stream::iter([Err(failure)]).boxed(),
-        };
-        let calls = blocks.iter().any(|block| matches!(block, ContentBlock::ToolCall(_)));
-        let reason = if calls { FinishReason::ToolCalls } else { FinishReason::Stop };
-        let usage = Usage {
-            input_tokens: conversation.bytes as u64 / 4,
-            output_tokens: 10 * blocks.len() as u64,
-            ..Usage::default()
-        };
-        let mut chunks = Vec::with_capacity(3 * blocks.len() + 2);
-        for (index, block) in (0..).zip(blocks) {
-            chunks.push(StreamChunk::BlockStart { index, block_type: block.kind().to_owned() });
-            chunks.push(match &block {
-                ContentBlock::ToolCall(call) => StreamChunk::ToolCallDelta {
-                    index,
-                    id: call.id.clone(),
-                    name: Some(call.name.clone()),
-                    arguments_delta: call.arguments.clone(),
-                },
-                block => StreamChunk::TextDelta {
-                    index,
-                    text: block.as_text().unwrap_or_default().to_owned(),
-                },
-            });
-            chunks.push(StreamChunk::BlockEnd { index, block });
-        }
-        chunks.push(StreamChunk::Usage { usage });
-        chunks.push(StreamChunk::Finish { reason, replay_state: None });
-        futures::stream::iter(chunks.into_iter().map(Ok)).boxed()
-    }
 }
 
 /// Where the agents of one tree wait for each other.

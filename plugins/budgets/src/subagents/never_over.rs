@@ -2,20 +2,16 @@
 
 use std::collections::HashMap;
 
-use bytes::Bytes;
 use fastrand::Rng;
-use futures::{StreamExt, TryStreamExt, future::BoxFuture, stream::BoxStream};
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
 use playhouse_messages::{
     chunk::{Failure, FinishReason, StreamChunk, Usage},
-    config::Route,
     content::{ContentBlock, ToolCallBlock},
 };
 use playhouse_models::scripted::Conversation;
 use playhouse_plugin_api::{
     hook::Next,
-    llm::{
-        EncodeInput, Frame, FrameInput, LlmAdapter, LlmRequest, ModelCall, ModelInfo, ModelStream,
-    },
+    llm::{LlmRequest, ModelCall, ModelStream},
 };
 
 use super::*;
@@ -51,29 +47,12 @@ impl Plan {
 
 /// Plays a plan, with a random usage of each request, a random pace, and cuts.
 struct Model {
-    plain: ScriptedAdapter,
     plan: Plan,
     rng: Mutex<Rng>,
     greatest: u64,
 }
 
-impl LlmAdapter for Model {
-    fn resolve<'a>(
-        &'a self,
-        route: &'a Route,
-        cancel: &'a playhouse_plugin_api::cancel::CancelToken,
-    ) -> BoxFuture<'a, Result<ModelInfo, Failure>> {
-        self.plain.resolve(route, cancel)
-    }
-
-    fn encode(&self, input: &EncodeInput<'_>) -> Result<Bytes, Failure> {
-        self.plain.encode(input)
-    }
-
-    fn frame(&self, request: &FrameInput<'_>) -> Result<Frame, Failure> {
-        self.plain.frame(request)
-    }
-
+impl Model {
     fn stream(&self, request: LlmRequest) -> BoxStream<'static, Result<StreamChunk, Failure>> {
         let conversation = Conversation::of(&request);
         let node = conversation.prompt.rsplit(' ').next().unwrap().parse::<u32>().unwrap();
@@ -201,7 +180,9 @@ async fn one_tree(seed: u64) -> bool {
         House::with(Script::new(), |it| it, Subagents::new().max_children(500), rng.usize(1..20))
             .await;
     let (plan, own) = (Plan::draw(&mut rng), Mutex::new(rng.fork()));
-    let model = Model { plain: ScriptedAdapter::new(Script::new()), plan, rng: own, greatest };
+    let model = Model { plan, rng: own, greatest };
+    let model =
+        ScriptedAdapter::new(Script::new()).streamed(move |_, request| model.stream(request));
     let world = house.harness.world();
     let _registration = world.models.register(["tree"], Arc::new(model)).unwrap();
     let seen = Arc::new(Mutex::new(Seen::default()));

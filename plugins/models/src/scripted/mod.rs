@@ -31,6 +31,7 @@ mod plan;
 mod reply;
 mod script;
 mod stage;
+mod streamed;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -44,3 +45,4 @@ pub(crate) use plan::Step;
 pub use reply::{Arguments, Call, Chunking, Fault, FaultKind, Reply, UsageSpec, Wire};
 pub use script::{Rule, Script, ScriptError, When};
 pub use stage::{Gate, Stage};
+pub use streamed::Streamed;
